@@ -136,12 +136,17 @@ class Bench:
     def _sizes(self, draft: Draft) -> dict[str, str]:
         """What the axes of a layout are called here."""
         sizes = self.plan(draft, {}, is_cross=False).sizes(-1)
-        found = _vocabularies(draft.known, self._modules(), sizes)
+        found = _vocabularies(draft.symbols, self._modules(), sizes)
         out = {"vocabulary": found[0], "vocabularies": " ".join(found)} if found else {}
-        out["packed"] = "3*H*d" if "H" in draft.known and "D" not in draft.known else "3*D"
+        out["packed"] = "3*H*d" if "H" in draft.symbols and "D" not in draft.symbols else "3*D"
         has_weights = bool(self.weights)
         is_said = "D" in spoken(list(self.wish.call.values()))
-        if "D" not in draft.known and not has_weights and not is_said and (self.what.is_triple or "d" in draft.known):
+        if (
+            "D" not in draft.symbols
+            and not has_weights
+            and not is_said
+            and (self.what.is_triple or "d" in draft.symbols)
+        ):
             out["D"] = "d"
         return out
 
@@ -158,7 +163,7 @@ class Bench:
         mask = call.get("_mask")
         sized = {name: Named(name, "parameter", name) for name, value in call.items() if value == name}
         # an argument that is called as a symbol is no size of that name
-        known = {**{name: each for name, each in sized.items() if name not in LEGEND}, **draft.known}
+        known = {**{name: each for name, each in sized.items() if name not in LEGEND}, **draft.symbols}
         if {"rows", "grid"} & {self.what.rest.get(name) for name in call}:
             known.setdefault("L", replace(LEGEND["L"], equals="h*w"))
         return Plan(
@@ -205,12 +210,12 @@ class Bench:
             if (
                 last.isdigit()
                 and int(last) > 1
-                and "D" not in draft.known
+                and "D" not in draft.symbols
                 and name not in {*self.wish.call, *self.wish.numbers.call}
             ):
                 known["D"] = Named("D", "width", numbers.get(last, ""), fixed=int(last))
                 call[name] = [*value[:-1], "D"]
-        return replace(plan, call=call, symbols=named(plan.init, call, {**draft.known, **known}))
+        return replace(plan, call=call, symbols=named(plan.init, call, {**draft.symbols, **known}))
 
     def named(self, plan: Plan) -> Plan:
         """The plan with its symbols as its draft has them."""

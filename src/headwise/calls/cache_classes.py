@@ -26,27 +26,27 @@ SIZES = (
 )
 
 
-def stores(name: str, said: Any, target: Any, namespace: Mapping[str, Any], reading: Reading) -> Iterator[type]:
+def stores(name: str, annotation: Any, target: Any, namespace: Mapping[str, Any], reading: Reading) -> Iterator[type]:
     """The classes of which the store for an argument or attribute may be made, the likeliest first.
 
-    name: what it is called. said: its annotation.
+    name: what it is called. annotation: as it is written there.
     """
-    own = target if isinstance(target, type) else type(target)
-    words = set(re.findall(r"[A-Za-z_]\w*", said if isinstance(said, str) else str(said)))
+    owner = target if isinstance(target, type) else type(target)
+    words = set(re.findall(r"[A-Za-z_]\w*", annotation if isinstance(annotation, str) else str(annotation)))
     attributes = reading.attributes.get(name, ())
     used = {"__getitem__" if each.startswith("[") else each for each in attributes}
-    found: list[tuple[int, type]] = []
+    ranked: list[tuple[int, type]] = []
     for label, kind in namespace.items():
-        if not isinstance(kind, type) or kind is own or _is_library(kind):
+        if not isinstance(kind, type) or kind is owner or _is_library(kind):
             continue
         is_said = label in words
         has = set(dir(kind)) | _assigned(kind)
         is_like = bool(re.search(r"cache|kv|past|store|memory|state|slots", label, re.IGNORECASE))
         fits = used <= has and bool(used)
         if is_said or fits or (is_like and used <= has):
-            found.append((-2 * is_said - fits - is_like, kind))
-    yield from (kind for _, kind in sorted(found, key=lambda each: each[0]))
-    cache = _of_transformers(own, words)
+            ranked.append((-2 * is_said - fits - is_like, kind))
+    yield from (kind for _, kind in sorted(ranked, key=lambda pair: pair[0]))
+    cache = _of_transformers(owner, words)
     if cache is not None:
         yield cache
 
@@ -55,8 +55,8 @@ def _assigned(kind: type) -> set[str]:
     """The attributes that a constructor sets, as its code names them."""
     return {
         name
-        for each in kind.__mro__
-        for function in vars(each).values()
+        for parent in kind.__mro__
+        for function in vars(parent).values()
         if inspect.isfunction(function)
         for name in function.__code__.co_names
     }
@@ -75,9 +75,9 @@ def _is_library(kind: type) -> bool:
     )
 
 
-def _of_transformers(own: type, words: set[str]) -> type | None:
+def _of_transformers(owner: type, words: set[str]) -> type | None:
     """The cache of the library that a class is written for; None: it is written for none."""
-    if not own.__module__.startswith("transformers.") and not words & {"Cache", "DynamicCache"}:
+    if not owner.__module__.startswith("transformers.") and not words & {"Cache", "DynamicCache"}:
         return None
     try:
         from transformers import DynamicCache
@@ -89,29 +89,29 @@ def _of_transformers(own: type, words: set[str]) -> type | None:
 def filled(function: Callable[..., Any], sizes: Mapping[str, int], dtype: Any) -> dict[str, Any] | None:
     """What a constructor or a method that makes room is given, by the names of its parameters; None: not known."""
     out: dict[str, Any] = {}
-    for each in parameters(function):
-        if each.name == "self":
+    for param in parameters(function):
+        if param.name == "self":
             continue
-        if re.search(r"dtype|type$", each.name):
-            out[each.name] = dtype
-        elif each.name == "device":
-            out[each.name] = "cpu"
-        elif each.default is not EMPTY and not isinstance(each.default, int):
+        if re.search(r"dtype|type$", param.name):
+            out[param.name] = dtype
+        elif param.name == "device":
+            out[param.name] = "cpu"
+        elif param.default is not EMPTY and not isinstance(param.default, int):
             continue
-        elif each.default is EMPTY or (each.default is not EMPTY and not isinstance(each.default, bool)):
-            size = _size(each.name, sizes)
-            if size is None and each.default is EMPTY:
+        elif param.default is EMPTY or (param.default is not EMPTY and not isinstance(param.default, bool)):
+            size = _size(param.name, sizes)
+            if size is None and param.default is EMPTY:
                 return None
             if size is not None:
-                out[each.name] = size
+                out[param.name] = size
     return out
 
 
 def _size(name: str, sizes: Mapping[str, int]) -> int | None:
     heads = sizes.get("Hkv", sizes.get("H", 1))
     width = sizes.get("D", heads)
-    known = {
+    sizes_by_key = {
         "layers": 1, "B": sizes.get("B", 1), "Hkv": heads, "room": ROOM, "D": width,
         "d": sizes.get("d", width // max(1, sizes.get("H", 1))),
     }  # fmt: skip
-    return next((known[key] for pattern, key in SIZES if re.search(pattern, name.lower())), None)
+    return next((sizes_by_key[key] for pattern, key in SIZES if re.search(pattern, name.lower())), None)

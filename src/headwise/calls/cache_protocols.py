@@ -60,82 +60,82 @@ class Way:
         if self.pick is None:
             return options
         if not isinstance(result, tuple | list):
-            held = getattr(result, "past_key_values", getattr(result, "cache", None))
-            if held is None:
+            cache = getattr(result, "past_key_values", getattr(result, "cache", None))
+            if cache is None:
                 raise LookupError
-            return {self.names[0]: held}
+            return {self.names[0]: cache}
         if self.pick == "pair":
             if len(result) <= len(self.names) or len(result) < len(("output", "k", "v")):
                 raise LookupError
             last = tuple(result[-2:])
             return dict(zip(self.names, last, strict=True)) if len(self.names) > 1 else {self.names[0]: last}
-        held = result[int(self.pick)] if -len(result) < int(self.pick) < len(result) else None
-        if held is None:
+        cache = result[int(self.pick)] if -len(result) < int(self.pick) < len(result) else None
+        if cache is None:
             raise LookupError
         if len(self.names) > 1:
-            if not isinstance(held, tuple | list) or len(held) != len(self.names):
+            if not isinstance(cache, tuple | list) or len(cache) != len(self.names):
                 raise LookupError
-            return dict(zip(self.names, held, strict=True))
-        return {self.names[0]: held}
+            return dict(zip(self.names, cache, strict=True))
+        return {self.names[0]: cache}
 
 
 def ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[Way]:
     """The ways to decode with a target, the likeliest first. plan: that runs without a cache."""
     tables = tuple(name for name in plan.call if call_role(name) in TABLES)
-    for each in _ways(plan, sizes, dtype):
-        yield each
-        if tables and each.starts:
-            yield replace(each, tables=tables)
+    for way in _ways(plan, sizes, dtype):
+        yield way
+        if tables and way.starts:
+            yield replace(way, tables=tables)
 
 
 def _ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[Way]:
-    own = parameters(callee(plan.target))
-    caches = [each for each in own if _is_cache(each)]
-    flags = _flags(own)
-    starts = tuple(each.name for each in own if _is_start(each, caches))
-    more = _positions(own, plan)
+    params = parameters(callee(plan.target))
+    caches = [param for param in params if _is_cache(param)]
+    flags = _flags(params)
+    starts = tuple(param.name for param in params if _is_start(param, caches))
+    more = _positions(params, plan)
     reading = read(plan.target, plan.namespace)
-    for each in _forms(plan, caches, reading, sizes, dtype):
+    for way in _forms(plan, caches, reading, sizes, dtype):
         for options in flags:
             for positions in more:
-                yield replace(each, options=options, starts=starts, positions=positions)
-    for each in _kept(plan, bool(caches), reading, sizes, dtype):
+                yield replace(way, options=options, starts=starts, positions=positions)
+    for way in _kept(plan, bool(caches), reading, sizes, dtype):
         for options in reversed(flags):
             for positions in more:
-                if each.name or options or starts or positions or each.prepare is not None:
-                    name = each.name or next(iter([*options, *starts, *positions]), "")
-                    yield replace(each, name=name, options=options, starts=starts, positions=positions)
+                if way.name or options or starts or positions or way.prepare is not None:
+                    name = way.name or next(iter([*options, *starts, *positions]), "")
+                    yield replace(way, name=name, options=options, starts=starts, positions=positions)
 
 
 def seen_names(plan: Plan) -> list[str]:
     """The arguments that speak of a cache, by their names."""
-    own = parameters(callee(plan.target))
-    return [each.name for each in own if _is_cache(each) or (_is_flag(each) and re.search("cache|past", each.name))]
+    params = parameters(callee(plan.target))
+    return [each.name for each in params if _is_cache(each) or (_is_flag(each) and re.search("cache|past", each.name))]
 
 
-def _is_flag(each: Any) -> bool:
-    is_said = isinstance(each.default, bool) or str(each.annotation) in ("bool", "<class 'bool'>")
-    return (is_said or call_role(each.name) == "flag") and bool(FLAG.search(each.name))
+def _is_flag(param: Any) -> bool:
+    is_said = isinstance(param.default, bool) or str(param.annotation) in ("bool", "<class 'bool'>")
+    return (is_said or call_role(param.name) == "flag") and bool(FLAG.search(param.name))
 
 
-def _is_cache(each: Any) -> bool:
-    if _is_flag(each) or STARTS.search(each.name.lower()) or "int" in str(each.annotation).replace("Tuple", ""):
+def _is_cache(param: Any) -> bool:
+    if _is_flag(param) or STARTS.search(param.name.lower()) or "int" in str(param.annotation).replace("Tuple", ""):
         return False
-    said = each.annotation if isinstance(each.annotation, str) else str(each.annotation)
-    return call_role(each.name) == "cache" or bool(re.search(r"Cache|KV|Past", said))
+    annotation = param.annotation if isinstance(param.annotation, str) else str(param.annotation)
+    return call_role(param.name) == "cache" or bool(re.search(r"Cache|KV|Past", annotation))
 
 
-def _is_start(each: Any, caches: list[Any]) -> bool:
+def _is_start(param: Any, caches: list[Any]) -> bool:
     """Whether an argument says how many tokens came before, as one whole number."""
-    if each in caches or _is_flag(each) or isinstance(each.default, bool):
+    if param in caches or _is_flag(param) or isinstance(param.default, bool):
         return False
-    is_whole = isinstance(each.default, int) or str(each.annotation) in ("int", "<class 'int'>")
-    is_named = call_role(each.name) == "start" or bool(STARTS.search(each.name.lower()))
-    return is_named and (is_whole or each.default is EMPTY) and "Tensor" not in str(each.annotation)
+    is_whole = isinstance(param.default, int) or str(param.annotation) in ("int", "<class 'int'>")
+    is_named = call_role(param.name) == "start" or bool(STARTS.search(param.name.lower()))
+    return is_named and (is_whole or param.default is EMPTY) and "Tensor" not in str(param.annotation)
 
 
-def _flags(own: list[Any]) -> list[dict[str, Any]]:
-    names = [each.name for each in own if _is_flag(each)]
+def _flags(params: list[Any]) -> list[dict[str, Any]]:
+    names = [param.name for param in params if _is_flag(param)]
     if not names:
         return [{}]
     every = dict.fromkeys(names, True)
@@ -143,9 +143,9 @@ def _flags(own: list[Any]) -> list[dict[str, Any]]:
     return [{}, *([first] if first else []), *([every] if every != first else [])]
 
 
-def _positions(own: list[Any], plan: Plan) -> list[dict[str, int]]:
+def _positions(params: list[Any], plan: Plan) -> list[dict[str, int]]:
     """Which arguments get the position of each token that the plan leaves out, and with how many axes."""
-    names = [each.name for each in own if call_role(each.name) in POSITIONS and each.name not in plan.call]
+    names = [param.name for param in params if call_role(param.name) in POSITIONS and param.name not in plan.call]
     return [{}, *([dict.fromkeys(names, 1), dict.fromkeys(names, 2)] if names else [])]
 
 
@@ -157,25 +157,25 @@ def _forms(
     if not names:
         return
     only = names[:1]
-    for own in dict.fromkeys([names, only]):
+    for group in dict.fromkeys([names, only]):
         for pick in (-1, 1, "pair"):
-            yield Way(own[0], plan, start=lambda own=own: dict.fromkeys(own), names=own, pick=pick)  # type: ignore[misc]
+            yield Way(group[0], plan, start=lambda group=group: dict.fromkeys(group), names=group, pick=pick)  # type: ignore[misc]
     first = caches[0]
     for kind in stores(first.name, first.annotation, plan.target, plan.namespace, reading):
-        given = filled(kind, sizes, dtype)
-        if given is not None:
+        arguments = filled(kind, sizes, dtype)
+        if arguments is not None:
             is_own = not kind.__module__.startswith("transformers.")
 
-            def made(kind: type = kind, given: dict[str, Any] = given) -> dict[str, Any]:
-                return {only[0]: kind(**given)}
+            def start(kind: type = kind, arguments: dict[str, Any] = arguments) -> dict[str, Any]:
+                return {only[0]: kind(**arguments)}
 
-            yield Way(only[0], plan, start=made, names=only, is_own=is_own)
-            yield Way(only[0], plan, start=made, names=only, pick=-1, is_own=is_own)
+            yield Way(only[0], plan, start=start, names=only, is_own=is_own)
+            yield Way(only[0], plan, start=start, names=only, pick=-1, is_own=is_own)
     keys = [each.strip("[]") for each in reading.attributes.get(first.name, ()) if each.startswith("[")]
     if keys or "keys" in reading.attributes.get(first.name, ()) or "get" in reading.attributes.get(first.name, ()):
-        for held in ({}, dict.fromkeys(keys)):
-            yield Way(only[0], plan, start=lambda held=held: {only[0]: dict(held)}, names=only)  # type: ignore[misc]
-            yield Way(only[0], plan, start=lambda held=held: {only[0]: dict(held)}, names=only, pick=-1)  # type: ignore[misc]
+        for cache in ({}, dict.fromkeys(keys)):
+            yield Way(only[0], plan, start=lambda cache=cache: {only[0]: dict(cache)}, names=only)  # type: ignore[misc]
+            yield Way(only[0], plan, start=lambda cache=cache: {only[0]: dict(cache)}, names=only, pick=-1)  # type: ignore[misc]
     empties: tuple[dict[str, Any] | list[Any], ...] = ({}, [], [None, None])
     for empty in empties:
         yield Way(only[0], plan, start=lambda empty=empty: {only[0]: empty.copy()}, names=only)  # type: ignore[misc]
@@ -189,12 +189,12 @@ def _rooms(plan: Plan, names: tuple[str, ...], sizes: Mapping[str, int], dtype: 
     for count in (0, ROOM):
         for shape in ((batch, heads, count, width), (batch, count, heads, width), (batch, count, heads * width)):
 
-            def made(shape: tuple[int, ...] = shape) -> dict[str, Any]:
+            def start(shape: tuple[int, ...] = shape) -> dict[str, Any]:
                 pair = tuple(torch.zeros(shape, dtype=dtype) for _ in "kv")
                 return dict(zip(names, pair, strict=True)) if len(names) == len(pair) else {names[0]: pair}
 
             for pick in (-1, "pair", 1) if count == 0 else (None, -1, "pair"):
-                yield Way(names[0], plan, start=made, names=names[:2], pick=pick, is_own=False)
+                yield Way(names[0], plan, start=start, names=names[:2], pick=pick, is_own=False)
 
 
 def _kept(
@@ -208,35 +208,39 @@ def _kept(
         names = [each.name for each in parameters(plan.target) if _is_flag(each) or _is_init_flag(each)]
         if names:
             plans.append(replace(plan, init={**plan.init, **dict.fromkeys(names, True)}))
-    for each in plans:
-        built = each.build(sizes)
-        own = [name for kind in type(built).__mro__ if kind not in nn.Module.__mro__ for name in vars(kind)]
-        makers = [name for name in dict.fromkeys(own) if MAKES.search(name) and callable(getattr(built, name, None))]
+    for variant in plans:
+        built = variant.build(sizes)
+        attributes = [name for kind in type(built).__mro__ if kind not in nn.Module.__mro__ for name in vars(kind)]
+        makers = [
+            name for name in dict.fromkeys(attributes) if MAKES.search(name) and callable(getattr(built, name, None))
+        ]
         makers = [name for name in makers if name not in ("forward", "reset_parameters")]
         calls = {name: filled(getattr(built, name), sizes, dtype) for name in makers}
-        ready = {name: given for name, given in calls.items() if given is not None}
+        ready = {name: arguments for name, arguments in calls.items() if arguments is not None}
         plain = vars(nn.Module()).keys()
         mine = {name: value for name, value in vars(built).items() if name not in plain} | built._buffers
-        held = [name for name, value in mine.items() if _is_held(name, value)]
+        caches = [name for name, value in mine.items() if _is_held(name, value)]
         if not has_argument or ready:
-            yield Way(held[0] if held else "", each, prepare=_making(ready) if ready else None)
+            yield Way(caches[0] if caches else "", variant, prepare=_making(ready) if ready else None)
         empty = [name for name, value in mine.items() if value is None and call_role(name) == "cache"]
         for name in empty[:1]:
             for kind in stores(name, "", plan.target, plan.namespace, reading):
-                given = filled(kind, sizes, dtype)
-                if given is not None:
-                    yield Way(name, each, prepare=_setting(name, kind, given))
+                arguments = filled(kind, sizes, dtype)
+                if arguments is not None:
+                    yield Way(name, variant, prepare=_setting(name, kind, arguments))
         toggles = [name for name, value in mine.items() if value is False and re.search("cache|decod", name)]
         if toggles:
-            yield Way(toggles[0], each, prepare=_setting(toggles[0], bool, {"value": True}))
+            yield Way(toggles[0], variant, prepare=_setting(toggles[0], bool, {"value": True}))
 
 
 def _is_module(target: Any) -> bool:
     return isinstance(target, nn.Module) or (isinstance(target, type) and issubclass(target, nn.Module))
 
 
-def _is_init_flag(each: Any) -> bool:
-    return isinstance(each.default, bool) and bool(re.search("cache|decode", each.name)) and init_role(each.name) != ""
+def _is_init_flag(param: Any) -> bool:
+    return (
+        isinstance(param.default, bool) and bool(re.search("cache|decode", param.name)) and init_role(param.name) != ""
+    )
 
 
 def _is_held(name: str, value: Any) -> bool:
@@ -246,14 +250,14 @@ def _is_held(name: str, value: Any) -> bool:
 
 def _making(calls: Mapping[str, Mapping[str, Any]]) -> Callable[[Any], None]:
     def prepare(target: Any) -> None:
-        for name, given in calls.items():
-            getattr(target, name)(**given)
+        for name, arguments in calls.items():
+            getattr(target, name)(**arguments)
 
     return prepare
 
 
-def _setting(name: str, kind: type, given: Mapping[str, Any]) -> Callable[[Any], None]:
+def _setting(name: str, kind: type, arguments: Mapping[str, Any]) -> Callable[[Any], None]:
     def prepare(target: Any) -> None:
-        setattr(target, name, True if kind is bool else kind(**given))
+        setattr(target, name, True if kind is bool else kind(**arguments))
 
     return prepare

@@ -25,12 +25,12 @@ MOST, FEW = 8, 2
 PLAIN = ("dict", "SimpleNamespace")
 
 
-def config_parameter(own: Sequence[inspect.Parameter], reading: Reading) -> inspect.Parameter | None:
+def config_parameter(params: Sequence[inspect.Parameter], reading: Reading) -> inspect.Parameter | None:
     """The parameter of a constructor that takes a config; None: there is none."""
-    found = [each for each in own if init_role(each.name) == "config" and reading.attributes.get(each.name)]
-    if found:
-        return found[0]
-    needed = [each for each in own if each.default is EMPTY]
+    configs = [each for each in params if init_role(each.name) == "config" and reading.attributes.get(each.name)]
+    if configs:
+        return configs[0]
+    needed = [each for each in params if each.default is EMPTY]
     if len(needed) == 1 and len(reading.attributes.get(needed[0].name, ())) > 1:
         return needed[0]
     return None
@@ -42,7 +42,7 @@ def config_drafts(
     target: Any,
     reading: Reading,
     namespace: Mapping[str, Any],
-    given: Mapping[str, Any],
+    user_init: Mapping[str, Any],
 ) -> list[Draft]:
     """The drafts of a constructor whose sizes are in a config."""
     kept = [name for name in reading.attributes if name == parameter.name or init_role(name) == "config"]
@@ -50,89 +50,92 @@ def config_drafts(
     is_mapping = all(each.startswith("[") for each in read)
     names = [each.strip("[]") for each in read if each.startswith("[") == is_mapping]
     kind = None if is_mapping else _kind(parameter, names, target, namespace)
-    own, extra, opening = _fields(kind, names, is_mapping=is_mapping)
-    beside, out = _beside(others, own, reading, {k: v for k, v in given.items() if k != parameter.name}), []
-    for draft, rest in ((one, other) for other in beside for one in _ways(own, names, kind, reading)):
-        known = rest.known
-        words = [f"{name}={written_as(value, draft.known)}" for name, value in draft.init.items()]
+    fields, extra, opening = _fields(kind, names, is_mapping=is_mapping)
+    beside, out = _beside(others, fields, reading, {k: v for k, v in user_init.items() if k != parameter.name}), []
+    for draft, rest in ((filled, alone) for alone in beside for filled in _ways(fields, names, kind, reading)):
+        symbols = rest.symbols
+        words = [f"{name}={written_as(value, draft.symbols)}" for name, value in draft.init.items()]
         if opening in PLAIN:
             # what keeps its default is read all the same
-            kept_as_is = [each for each in own if each.name not in draft.init and each.default is not EMPTY]
+            kept_as_is = [each for each in fields if each.name not in draft.init and each.default is not EMPTY]
             words += [f"{each.name}={each.default!r}" for each in kept_as_is]
         expression = {"_expr": f"{opening}({', '.join([*words, *extra])})"}
         init = {parameter.name: expression, **rest.init}
         evens = {
-            name: replace(each, even=True)
-            for name, each in known.items()
-            if name in draft.known and draft.known[name].even and not each.equals
+            name: replace(symbol, even=True)
+            for name, symbol in symbols.items()
+            if name in draft.symbols and draft.symbols[name].even and not symbol.equals
         }
-        out.append(Draft({**init, **given}, {**draft.known, **known, **evens}))
+        out.append(Draft({**init, **user_init}, {**draft.symbols, **symbols, **evens}))
     return out
 
 
 def _ways(
-    own: Sequence[inspect.Parameter], names: Sequence[str], kind: tuple[str, type] | None, reading: Reading
+    fields: Sequence[inspect.Parameter], names: Sequence[str], kind: tuple[str, type] | None, reading: Reading
 ) -> Iterator[Draft]:
     """The ways to fill in a config: the heads that are not read here are as many as those that are."""
     mapped = {} if kind is None else getattr(kind[1], "attribute_map", {})
-    is_read = {name: name in {*names, *(mapped.get(each) for each in names)} for name in (each.name for each in own)}
-    roles = {each.name: init_role(each.name) for each in own if each.default is EMPTY or type(each.default) is int}
+    is_read = {name: name in {*names, *(mapped.get(each) for each in names)} for name in (each.name for each in fields)}
+    roles = {each.name: init_role(each.name) for each in fields if each.default is EMPTY or type(each.default) is int}
     heads = sorted((name for name in roles if roles[name] == "heads"), key=lambda name: not is_read[name])
     unread = [name for name in heads[1:] if not is_read[name]]
-    yield from _tied(own, unread, reading)[: MOST * 3]
+    yield from _tied(fields, unread, reading)[: MOST * 3]
     # a config may check that the layers are as many as another of its lists is long
-    fewer = [each for each in own if init_role(each.name) != "layers" or each.default is EMPTY]
-    yield from _tied(fewer, unread, reading)[:FEW] if len(fewer) < len(own) else []
-    yield from _tied(own, heads[1:], reading)[:FEW] if heads[1:] != unread else []
+    fewer = [each for each in fields if init_role(each.name) != "layers" or each.default is EMPTY]
+    yield from _tied(fewer, unread, reading)[:FEW] if len(fewer) < len(fields) else []
+    yield from _tied(fields, heads[1:], reading)[:FEW] if heads[1:] != unread else []
     # a width of heads that is nothing by default, and is read all the same
-    unset = [each.name for each in own if each.default is None and init_role(each.name) == "head_width"]
-    asked = [each.replace(default=EMPTY) if each.name in unset and is_read[each.name] else each for each in own]
-    yield from _tied(asked, heads[1:], reading)[:FEW] if asked != [*own] else []
+    unset = [each.name for each in fields if each.default is None and init_role(each.name) == "head_width"]
+    asked = [each.replace(default=EMPTY) if each.name in unset and is_read[each.name] else each for each in fields]
+    yield from _tied(asked, heads[1:], reading)[:FEW] if asked != [*fields] else []
 
 
-def _tied(own: Sequence[inspect.Parameter], tied: Sequence[str], reading: Reading) -> list[Draft]:
+def _tied(fields: Sequence[inspect.Parameter], tied: Sequence[str], reading: Reading) -> list[Draft]:
     """The drafts of a config some of whose numbers of heads are one."""
-    found = drafts([each for each in own if each.name not in tied], reading)
+    untied = drafts([each for each in fields if each.name not in tied], reading)
     same = dict.fromkeys(tied, "H")
-    return [replace(each, init={**each.init, **(same if "H" in each.known else {})}) for each in found]
+    return [replace(each, init={**each.init, **(same if "H" in each.symbols else {})}) for each in untied]
 
 
 def _beside(
-    others: Sequence[inspect.Parameter], own: Sequence[inspect.Parameter], reading: Reading, given: Mapping[str, Any]
+    others: Sequence[inspect.Parameter],
+    fields: Sequence[inspect.Parameter],
+    reading: Reading,
+    user_init: Mapping[str, Any],
 ) -> list[Draft]:
     """What is given beside a config: its heads may divide a width that is handed over by itself."""
-    found = drafts(others, reading, given)[:1] or [Draft({})]
-    heads = next((each for each in own if init_role(each.name) == "heads"), None)
-    if heads is None or "D" not in found[0].known or found[0].known["D"].equals:
-        return found
-    shared = (each for each in drafts([*others, heads], reading, given) if "D" in each.known)
-    more = next((each for each in shared if each.known["D"].equals), None)
+    plain = drafts(others, reading, user_init)[:1] or [Draft({})]
+    heads = next((each for each in fields if init_role(each.name) == "heads"), None)
+    if heads is None or "D" not in plain[0].symbols or plain[0].symbols["D"].equals:
+        return plain
+    shared = (each for each in drafts([*others, heads], reading, user_init) if "D" in each.symbols)
+    more = next((each for each in shared if each.symbols["D"].equals), None)
     if more is None:
-        return found
-    return [*found, replace(more, init={name: each for name, each in more.init.items() if name != heads.name})]
+        return plain
+    return [*plain, replace(more, init={name: each for name, each in more.init.items() if name != heads.name})]
 
 
 def _kind(
     parameter: inspect.Parameter, names: Sequence[str], target: Any, namespace: Mapping[str, Any]
 ) -> tuple[str, type] | None:
     """The class of a config and how it is said; None: it is nowhere to be seen."""
-    said = parameter.annotation
-    if isinstance(said, str):
-        said = namespace.get(said)
+    annotation = parameter.annotation
+    if isinstance(annotation, str):
+        annotation = namespace.get(annotation)
     library = _library_kind(target, names)
-    if isinstance(said, type) and _covers(said, ()):
+    if isinstance(annotation, type) and _covers(annotation, ()):
         # what is said stands, but where a config beside it has what is read and that one has not
-        is_short = library is not None and _count(library, names) > _count(said, names)
+        is_short = library is not None and _count(library, names) > _count(annotation, names)
         if not is_short:
-            return _said(said, namespace), said
+            return _class_expression(annotation, namespace), annotation
     if library is not None:
-        return _said(library, namespace), library
+        return _class_expression(library, namespace), library
     fitting = [
-        (name, each)
-        for name, each in namespace.items()
-        if isinstance(each, type) and not each.__module__.startswith("torch") and _covers(each, names)
+        (name, kind)
+        for name, kind in namespace.items()
+        if isinstance(kind, type) and not kind.__module__.startswith("torch") and _covers(kind, names)
     ]
-    return min(fitting, key=lambda each: len(_known(each[1])), default=None)
+    return min(fitting, key=lambda kind: len(_defaults(kind[1])), default=None)
 
 
 def _library_kind(target: Any, names: Sequence[str]) -> type | None:
@@ -141,18 +144,18 @@ def _library_kind(target: Any, names: Sequence[str]) -> type | None:
     if not module.startswith("transformers.models."):
         return None
     beside = sys.modules.get(module.replace(".modeling_", ".configuration_"))
-    found = [
-        each
-        for name, each in vars(beside).items()
-        if isinstance(each, type) and name.endswith("Config") and each.__module__ == beside.__name__
+    configs = [
+        kind
+        for name, kind in vars(beside).items()
+        if isinstance(kind, type) and name.endswith("Config") and kind.__module__ == beside.__name__
     ] if beside is not None else []  # fmt: skip
     named = getattr(target, "__name__", "")
-    return max(found, key=lambda each: (_count(each, names), *_common(each.__name__, named)), default=None)
+    return max(configs, key=lambda kind: (_count(kind, names), *_common(kind.__name__, named)), default=None)
 
 
 def _count(kind: type, names: Sequence[str]) -> int:
-    known, mapped = _known(kind), getattr(kind, "attribute_map", {})
-    return sum(name in known or name in mapped for name in names)
+    defaults, mapped = _defaults(kind), getattr(kind, "attribute_map", {})
+    return sum(name in defaults or name in mapped for name in names)
 
 
 def _common(a: str, b: str) -> tuple[int, int]:
@@ -161,13 +164,13 @@ def _common(a: str, b: str) -> tuple[int, int]:
     return count, -len(a)
 
 
-def _said(kind: type, namespace: Mapping[str, Any]) -> str:
+def _class_expression(kind: type, namespace: Mapping[str, Any]) -> str:
     if namespace.get(kind.__name__) is kind:
         return str(kind.__name__)
     return f"__import__({kind.__module__!r}, fromlist=['{kind.__name__}']).{kind.__name__}"
 
 
-def _known(kind: type) -> dict[str, Any]:
+def _defaults(kind: type) -> dict[str, Any]:
     """What a config class can be given or has, with the defaults."""
     out = {name: value for parent in reversed(kind.__mro__[:-1]) for name, value in vars(parent).items()}
     out = {name: value for name, value in out.items() if not name.startswith("_") and not callable(value)}
@@ -176,10 +179,10 @@ def _known(kind: type) -> dict[str, Any]:
 
 def _covers(kind: type, names: Sequence[str]) -> bool:
     """Whether a class can be made with keywords, and has what is read."""
-    known = _known(kind)
+    defaults = _defaults(kind)
     mapped = getattr(kind, "attribute_map", {})
-    has = [name for name in names if name in known or name in mapped or hasattr(kind, name)]
-    return len(has) == len(names) and (bool(parameters(kind)) or bool(known))
+    has = [name for name in names if name in defaults or name in mapped or hasattr(kind, name)]
+    return len(has) == len(names) and (bool(parameters(kind)) or bool(defaults))
 
 
 def _fields(
@@ -187,27 +190,27 @@ def _fields(
 ) -> tuple[list[inspect.Parameter], list[str], str]:
     """The parameters of a config that matter, what else is written into it, and what comes before the bracket."""
     if kind is None or not parameters(kind[1]):
-        known = {} if kind is None else _known(kind[1])
-        own = [_parameter(name, known.get(name, EMPTY)) for name in dict.fromkeys(names) if not _is_method(name)]
-        plain = [each for each in own if each.default is not EMPTY and init_role(each.name) == ""]
+        defaults = {} if kind is None else _defaults(kind[1])
+        fields = [_parameter(name, defaults.get(name, EMPTY)) for name in dict.fromkeys(names) if not _is_method(name)]
+        plain = [each for each in fields if each.default is not EMPTY and init_role(each.name) == ""]
         extra = [f"{each.name}={each.default!r}" for each in plain]
-        return [each for each in own if each not in plain], extra, "dict" if is_mapping else "SimpleNamespace"
-    said, found = kind
-    mapped = getattr(found, "attribute_map", {})
+        return [each for each in fields if each not in plain], extra, "dict" if is_mapping else "SimpleNamespace"
+    expression, config = kind
+    mapped = getattr(config, "attribute_map", {})
     wanted = {mapped.get(name, name) for name in names} | set(names)
-    if found.__module__.startswith("transformers."):
+    if config.__module__.startswith("transformers."):
         # what is read deep inside, or by the config itself
-        deep = [each for each in parameters(found) if init_role(each.name) in DEEP]
+        deep = [each for each in parameters(config) if init_role(each.name) in DEEP]
         # a list holds one for each of several stages
         listed = {each.name for each in deep if isinstance(each.default, list | tuple)}
         wanted = (wanted | {each.name for each in deep}) - listed
-    own = [
-        each
-        for each in parameters(found)
-        if (each.name in wanted or each.default is EMPTY) and each.default is not dataclasses.MISSING
+    fields = [
+        param
+        for param in parameters(config)
+        if (param.name in wanted or param.default is EMPTY) and param.default is not dataclasses.MISSING
     ]
-    extra = ["attn_implementation='eager'"] if found.__module__.startswith("transformers.") else []
-    return own, extra, said
+    extra = ["attn_implementation='eager'"] if config.__module__.startswith("transformers.") else []
+    return fields, extra, expression
 
 
 def _is_method(name: str) -> bool:
@@ -218,13 +221,13 @@ def _parameter(name: str, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
 
 
-def written_as(value: Any, known: Mapping[str, Named]) -> str:
+def written_as(value: Any, symbols: Mapping[str, Named]) -> str:
     """A value as Python, sizes as expressions in symbols."""
     if isinstance(value, Mapping) and "_expr" in value:
         return str(value["_expr"])
     if isinstance(value, Mapping) and "_tuple" in value:
-        return f"({', '.join(written_as(each, known) for each in value['_tuple'])},)"
-    symbols = {*known, "B", "L", "S", "H", "d", "D", "g", "n", "dv", "Hkv"}
-    if isinstance(value, str) and value and set(spoken(value)) <= symbols:
+        return f"({', '.join(written_as(each, symbols) for each in value['_tuple'])},)"
+    names = {*symbols, "B", "L", "S", "H", "d", "D", "g", "n", "dv", "Hkv"}
+    if isinstance(value, str) and value and set(spoken(value)) <= names:
         return value
     return repr(value)

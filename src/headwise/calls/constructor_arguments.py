@@ -35,19 +35,19 @@ class Draft:
     """What a constructor is given, and what the symbols stand for."""
 
     init: Mapping[str, Any]
-    known: Mapping[str, Named] = field(default_factory=dict)
+    symbols: Mapping[str, Named] = field(default_factory=dict)
 
 
-def drafts(own: Sequence[inspect.Parameter], reading: Reading, given: Mapping[str, Any] | None = None) -> list[Draft]:
+def drafts(params: Sequence[inspect.Parameter], reading: Reading, init: Mapping[str, Any] | None = None) -> list[Draft]:
     """What the parameters may be given, the likeliest first.
 
-    given: what the person said of some of them, which stands.
+    init: what the user gives to some of them, which stands.
     """
-    given = given or {}
+    init = init or {}
     out: list[Draft] = []
-    for variant in variants(own, reading, given):
-        draft = _Writer(variant, reading).draft(own)
-        draft = Draft({**draft.init, **given}, draft.known)
+    for variant in variants(params, reading, init):
+        draft = _Writer(variant, reading).draft(params)
+        draft = Draft({**draft.init, **init}, draft.symbols)
         if draft not in out:
             out.append(draft)
         if len(out) == MOST:
@@ -60,104 +60,104 @@ class _Writer:
 
     def __init__(self, variant: Variant, reading: Reading) -> None:
         self.variant, self.reading = variant, reading
-        self.known: dict[str, Named] = {}
+        self.symbols: dict[str, Named] = {}
 
-    def draft(self, own: Sequence[inspect.Parameter]) -> Draft:
+    def draft(self, params: Sequence[inspect.Parameter]) -> Draft:
         """The values of the parameters."""
         variant = self.variant
-        values = {each.name: self._value(each, variant.roles[each.name]) for each in own}
+        values = {each.name: self._value(each, variant.roles[each.name]) for each in params}
         if variant.is_even:
-            for name, each in {"d": LEGEND["d"], **self.known}.items():
-                if not each.equals and each.meaning in ("head_width", "width"):
-                    self.known[name] = replace(each, even=True)
+            for name, symbol in {"d": LEGEND["d"], **self.symbols}.items():
+                if not symbol.equals and symbol.meaning in ("head_width", "width"):
+                    self.symbols[name] = replace(symbol, even=True)
         if self.reading.step > 1:
-            self.known |= divided(self.known, self.reading.step, by_heads=bool(variant.bound))
-        if "d" not in self.known and self.reading.part:
-            self.known["d"] = replace(LEGEND["d"], said=self.reading.part)
-        elif "d" in self.known and not self.known["d"].said and self.reading.part:
-            self.known["d"] = replace(self.known["d"], said=self.reading.part)
+            self.symbols |= divided(self.symbols, self.reading.step, by_heads=bool(variant.bound))
+        if "d" not in self.symbols and self.reading.part:
+            self.symbols["d"] = replace(LEGEND["d"], said=self.reading.part)
+        elif "d" in self.symbols and not self.symbols["d"].said and self.reading.part:
+            self.symbols["d"] = replace(self.symbols["d"], said=self.reading.part)
         if variant.spread:
-            self.known["L"] = replace(LEGEND["L"], equals=variant.spread)
+            self.symbols["L"] = replace(LEGEND["L"], equals=variant.spread)
             count, _, side = variant.spread.partition("*")
             if count == "n":
                 sides = side.split("*")
-                self.known["h"] = replace(MORE["h"], equals=f"n*{sides[0]}")
-                self.known["w"] = replace(MORE["w"], equals=f"m*{sides[-1]}")
-        return Draft({name: value for name, value in values.items() if value is not EMPTY}, self.known)
+                self.symbols["h"] = replace(MORE["h"], equals=f"n*{sides[0]}")
+                self.symbols["w"] = replace(MORE["w"], equals=f"m*{sides[-1]}")
+        return Draft({name: value for name, value in values.items() if value is not EMPTY}, self.symbols)
 
-    def _value(self, each: inspect.Parameter, role: str) -> Any:
+    def _value(self, param: inspect.Parameter, role: str) -> Any:
         """What one parameter is given; EMPTY: its default."""
         has_groups = "key_heads" in self.variant.roles.values()
-        if role == "heads" and "H" not in self.known:
+        if role == "heads" and "H" not in self.symbols:
             grouped = "g*Hkv" if self.variant.is_grouped and has_groups else ""
-            self.known["H"] = replace(LEGEND["H"], said=each.name, equals=grouped)
+            self.symbols["H"] = replace(LEGEND["H"], said=param.name, equals=grouped)
             return "H"
         if role == "key_heads":
             if not self.variant.is_grouped:
                 # a number by default is not that of these heads
-                return EMPTY if each.default is None else "H"
-            self.known["Hkv"] = replace(LEGEND["Hkv"], said=each.name)
+                return EMPTY if param.default is None else "H"
+            self.symbols["Hkv"] = replace(LEGEND["Hkv"], said=param.name)
             return "Hkv"
         if role in SINGLE:
             symbol, meaning = {"head_width": ("d", "head_width"), "value_head_width": ("dv", "value_width")}.get(
-                role, (each.name, "parameter")
+                role, (param.name, "parameter")
             )
-            return self._symbol(each.name, symbol if symbol not in self.known else each.name, meaning)
+            return self._symbol(param.name, symbol if symbol not in self.symbols else param.name, meaning)
         if role == "width":
-            return self._width(each)
-        if role == "rotary" and each.default is not None:
+            return self._width(param)
+        if role == "rotary" and param.default is not None:
             return "d"
         if role in SIZES:
-            return self._size(each, role)
+            return self._size(param, role)
         if role == "batch":
             # a table for the largest batch has room for any
-            return "B" if self.variant.exact else self._symbol(each.name, each.name, "parameter", least=LEAST)
-        if role == "text" and each.default is EMPTY and each.name in self.reading.choices:
-            return self.reading.choices[each.name][0]
-        if role in ("feed_forward", "rank") and isinstance(each.default, int) and each.default:
-            return self._symbol(each.name, each.name, "parameter")
-        return self._plain(each, role)
+            return "B" if self.variant.exact else self._symbol(param.name, param.name, "parameter", least=LEAST)
+        if role == "text" and param.default is EMPTY and param.name in self.reading.choices:
+            return self.reading.choices[param.name][0]
+        if role in ("feed_forward", "rank") and isinstance(param.default, int) and param.default:
+            return self._symbol(param.name, param.name, "parameter")
+        return self._plain(param, role)
 
-    def _width(self, each: inspect.Parameter) -> Any:
+    def _width(self, param: inspect.Parameter) -> Any:
         variant = self.variant
-        if each.name in variant.bound:
-            if each.name == variant.main:
-                self.known["D"] = replace(LEGEND["D"], said=each.name, equals="H*d")
+        if param.name in variant.bound:
+            if param.name == variant.main:
+                self.symbols["D"] = replace(LEGEND["D"], said=param.name, equals="H*d")
             return "H*d"
-        if each.name in ("channels", "in_channels", "in_chans", "num_channels") and each.default is not EMPTY:
-            return EMPTY if isinstance(each.default, int) else each.name
-        if each.name == variant.main or variant.same:
-            self.known.setdefault("D", replace(LEGEND["D"], said=variant.main))
+        if param.name in ("channels", "in_channels", "in_chans", "num_channels") and param.default is not EMPTY:
+            return EMPTY if isinstance(param.default, int) else param.name
+        if param.name == variant.main or variant.same:
+            self.symbols.setdefault("D", replace(LEGEND["D"], said=variant.main))
             return "D"
-        return self._symbol(each.name, each.name, "parameter")
+        return self._symbol(param.name, param.name, "parameter")
 
-    def _size(self, each: inspect.Parameter, role: str) -> Any:
+    def _size(self, param: inspect.Parameter, role: str) -> Any:
         if role == "length" and self.variant.exact:
             return "L"
-        if sides := SIDES.get(self.reading.counts.get(each.name, 0)):
-            return {"_tuple": [self._symbol(each.name, f"{each.name}_{one}", "parameter") for one in sides]}
-        patch = next((name for name, own in self.variant.roles.items() if own == "patch"), "")
+        if sides := SIDES.get(self.reading.counts.get(param.name, 0)):
+            return {"_tuple": [self._symbol(param.name, f"{param.name}_{side}", "parameter") for side in sides]}
+        patch = next((name for name, other_role in self.variant.roles.items() if other_role == "patch"), "")
         if role == "image" and patch:
-            self.known[each.name] = Named(each.name, "parameter", each.name, equals=f"n*{patch}")
+            self.symbols[param.name] = Named(param.name, "parameter", param.name, equals=f"n*{patch}")
             return f"n*{patch}"
-        return self._symbol(each.name, each.name, "parameter", least=LEAST if role == "length" else 0)
+        return self._symbol(param.name, param.name, "parameter", least=LEAST if role == "length" else 0)
 
-    def _symbol(self, said: str, name: str, meaning: str, least: int = 0) -> str:
-        is_small = init_role(said) in ("window", "image", "patch")
+    def _symbol(self, parameter: str, name: str, meaning: str, least: int = 0) -> str:
+        is_small = init_role(parameter) in ("window", "image", "patch")
         name = name if name not in LEGEND or LEGEND[name].meaning == meaning else f"{name}_{meaning}"
-        self.known[name] = Named(name, meaning, said, least=least, is_small=is_small)
+        self.symbols[name] = Named(name, meaning, parameter, least=least, is_small=is_small)
         return name
 
-    def _plain(self, each: inspect.Parameter, role: str) -> Any:
+    def _plain(self, param: inspect.Parameter, role: str) -> Any:
         """What a parameter is given that is no size of attention; EMPTY: its default."""
         if role == "dropout":
-            return 0.0 if each.default is EMPTY or each.default else EMPTY
-        if role == "layers" and isinstance(each.default, int) and each.default > PLAIN["layers"]:
+            return 0.0 if param.default is EMPTY or param.default else EMPTY
+        if role == "layers" and isinstance(param.default, int) and param.default > PLAIN["layers"]:
             return PLAIN["layers"]
-        if each.default is not EMPTY and not (role == "place" and each.default is None):
+        if param.default is not EMPTY and not (role == "place" and param.default is None):
             return EMPTY
         if role in PLAIN:
             return PLAIN[role]
-        if "float" in str(each.annotation):
+        if "float" in str(param.annotation):
             return 0.5
-        return "L" if role == "" and self.variant.exact == "all" else self._symbol(each.name, each.name, "parameter")
+        return "L" if role == "" and self.variant.exact == "all" else self._symbol(param.name, param.name, "parameter")

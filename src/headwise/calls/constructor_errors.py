@@ -33,32 +33,32 @@ KEYWORDS = re.compile(r"^(?:SimpleNamespace|dict)\(")
 
 
 def rebuilt(
-    found: Sequence[Draft], target: Any, ran: Callable[[Draft], Exception | None], budget: Budget
+    unbuilt: Sequence[Draft], target: Any, ran: Callable[[Draft], Exception | None], budget: Budget
 ) -> list[Draft]:
     """Drafts that are built, made of some that are not by what their errors tell.
 
     target: the class. ran: the error of building a draft; None: it is built.
     """
-    own = parameters(target)
-    waiting = [(draft, 0) for draft in found[:FIRST]]
-    seen: list[Draft] = []
+    params = parameters(target)
+    waiting = [(draft, 0) for draft in unbuilt[:FIRST]]
+    visited: list[Draft] = []
     out: list[Draft] = []
     while waiting and len(out) < ENOUGH and not budget.is_over:
         draft, depth = waiting.pop(0)
-        if draft in seen:
+        if draft in visited:
             continue
-        seen.append(draft)
+        visited.append(draft)
         error = ran(draft)
         if error is None:
             out.append(draft)
         elif depth < DEEPEST:
-            more = [each for _, each in zip(range(WIDEST), _lessons(draft, error, own, target), strict=False)]
+            more = [each for _, each in zip(range(WIDEST), _lessons(draft, error, params, target), strict=False)]
             # what is learned is followed first
             waiting[:0] = [(each, depth + 1) for each in more]
     return out
 
 
-def _lessons(draft: Draft, error: Exception, own: Sequence[inspect.Parameter], target: Any) -> Iterator[Draft]:
+def _lessons(draft: Draft, error: Exception, params: Sequence[inspect.Parameter], target: Any) -> Iterator[Draft]:
     """The drafts that an error of a constructor suggests, the likeliest first."""
     at = place(error, {})
     if isinstance(error, AttributeError) and isinstance(error.obj, SimpleNamespace) and error.name:
@@ -66,62 +66,64 @@ def _lessons(draft: Draft, error: Exception, own: Sequence[inspect.Parameter], t
     elif isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
         yield from _with_attribute(draft, error.args[0])
     if TYPE.search(str(error)):
-        yield from _sized(draft, at, own)
+        yield from _sized(draft, at, params)
     yield from halved(draft, error)
     if MEMORY.search(f"{type(error).__name__}: {error}"):
         yield from _lessened(draft)
     if isinstance(error, AssertionError | ValueError | NotImplementedError | TypeError | AttributeError):
-        yield from _switched(draft, at, own)
-        yield from _filled(draft, at, own, target)
+        yield from _switched(draft, at, params)
+        yield from _filled(draft, at, params, target)
 
 
 def halved(draft: Draft, error: Exception | None) -> list[Draft]:
     """A draft all of whose sizes are even, where its constructor asked for that; none where it did not."""
     if not isinstance(error, AssertionError | ValueError) or not _asks_for_even(place(error, {}).statement):
         return []
-    return [Draft(draft.init, {name: replace(each, even=not each.equals) for name, each in draft.known.items()})]
+    return [Draft(draft.init, {name: replace(each, even=not each.equals) for name, each in draft.symbols.items()})]
 
 
 def _asks_for_even(statement: ast.AST) -> bool:
     """Whether a statement asks what is left of a size that is halved."""
     return any(
-        isinstance(each, ast.BinOp)
-        and isinstance(each.op, ast.Mod)
-        and isinstance(each.right, ast.Constant)
-        and each.right.value == len(("half", "half"))
-        for each in ast.walk(statement)
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mod)
+        and isinstance(node.right, ast.Constant)
+        and node.right.value == len(("half", "half"))
+        for node in ast.walk(statement)
     )
 
 
 def _lessened(draft: Draft) -> Iterator[Draft]:
     """The drafts with one size that may be a number of dimensions: what has as many axes grows out of bounds."""
-    for name, each in draft.known.items():
-        if each.meaning == "parameter" and not each.equals and each.fixed is None:
-            yield Draft(draft.init, {**draft.known, name: replace(each, fixed=AXES)})
+    for name, symbol in draft.symbols.items():
+        if symbol.meaning == "parameter" and not symbol.equals and symbol.fixed is None:
+            yield Draft(draft.init, {**draft.symbols, name: replace(symbol, fixed=AXES)})
 
 
-def _sized(draft: Draft, at: Place, own: Sequence[inspect.Parameter]) -> Iterator[Draft]:
+def _sized(draft: Draft, at: Place, params: Sequence[inspect.Parameter]) -> Iterator[Draft]:
     """Sizes that are None unless something else is said, given: those the statement names, or all of them."""
     names = _named(at)
-    free = [each.name for each in own if each.default is None and each.name not in draft.init and _is_size(each)]
+    free = [each.name for each in params if each.default is None and each.name not in draft.init and _is_size(each)]
     for chosen in ([name for name in free if name in names], free):
         if chosen:
-            init, known = dict(draft.init), dict(draft.known)
+            init, symbols = dict(draft.init), dict(draft.symbols)
             for name in chosen:
-                init[name] = _symbol(name, known)
-            yield Draft(init, known)
+                init[name] = _symbol(name, symbols)
+            yield Draft(init, symbols)
 
 
-def _is_size(each: inspect.Parameter) -> bool:
-    role, said = init_role(each.name), str(each.annotation)
-    return "int" in said or (each.annotation is EMPTY and role in (*LETTERS, "feed_forward", "length", "window", ""))
+def _is_size(param: inspect.Parameter) -> bool:
+    role, annotation = init_role(param.name), str(param.annotation)
+    return "int" in annotation or (
+        param.annotation is EMPTY and role in (*LETTERS, "feed_forward", "length", "window", "")
+    )
 
 
-def _symbol(name: str, known: dict[str, Named]) -> str:
-    """What a size is called; it is known from then on."""
+def _symbol(name: str, symbols: dict[str, Named]) -> str:
+    """What a size is called; it is among the symbols from then on."""
     letter = LETTERS.get(init_role(name), "")
-    symbol = letter if letter and letter not in known and letter != "D" else name
-    known.setdefault(
+    symbol = letter if letter and letter not in symbols and letter != "D" else name
+    symbols.setdefault(
         symbol,
         replace(LEGEND[symbol], said=name)
         if symbol in LEGEND
@@ -130,14 +132,14 @@ def _symbol(name: str, known: dict[str, Named]) -> str:
     return symbol
 
 
-def _switched(draft: Draft, at: Place, own: Sequence[inspect.Parameter]) -> Iterator[Draft]:
+def _switched(draft: Draft, at: Place, params: Sequence[inspect.Parameter]) -> Iterator[Draft]:
     """What is true or false, the other way, where the statement or what was asked before it names it."""
     names = _named(at)
-    defaults = {each.name: each.default for each in own if isinstance(each.default, bool)}
-    given = {name: value for name, value in draft.init.items() if isinstance(value, bool)}
-    for name, value in {**defaults, **given}.items():
+    defaults = {param.name: param.default for param in params if isinstance(param.default, bool)}
+    flags = {name: value for name, value in draft.init.items() if isinstance(value, bool)}
+    for name, value in {**defaults, **flags}.items():
         if name in names:
-            yield Draft({**draft.init, name: not value}, draft.known)
+            yield Draft({**draft.init, name: not value}, draft.symbols)
     for name, value in draft.init.items():
         if isinstance(value, Mapping) and KEYWORDS.match(str(value.get("_expr", ""))):
             call = _call_of(str(value["_expr"]))
@@ -147,25 +149,25 @@ def _switched(draft: Draft, at: Place, own: Sequence[inspect.Parameter]) -> Iter
                     yield _reworded(draft, name, call, keyword.arg, ast.Constant(turned))
 
 
-def _filled(draft: Draft, at: Place, own: Sequence[inspect.Parameter], target: Any) -> Iterator[Draft]:
+def _filled(draft: Draft, at: Place, params: Sequence[inspect.Parameter], target: Any) -> Iterator[Draft]:
     """Drafts that turn off one switch or dropout rate that is None by default and named by the failing statement.
 
     No other argument gets a value that nobody gave: what is computed with a wrong scale or window says nothing.
     """
     names = _named(at)
-    for name in [each.name for each in own if each.default is None and each.name in names - draft.init.keys()]:
+    for name in [param.name for param in params if param.default is None and param.name in names - draft.init.keys()]:
         if RATE.search(name):
-            yield Draft({**draft.init, name: 0.0}, draft.known)
+            yield Draft({**draft.init, name: 0.0}, draft.symbols)
         elif SWITCH.fullmatch(name) and not _is_calculated(target, name):
-            yield Draft({**draft.init, name: False}, draft.known)
+            yield Draft({**draft.init, name: False}, draft.symbols)
 
 
 def _is_calculated(target: Any, name: str) -> bool:
     """Whether a class calculates with an argument of its constructor, or its code cannot be read."""
     try:
-        own = [each for each in target.__mro__ if each.__module__.partition(".")[0] not in ("builtins", "torch")]
+        classes = [each for each in target.__mro__ if each.__module__.partition(".")[0] not in ("builtins", "torch")]
         tree = ast.Module(
-            [each for kind in own for each in ast.parse(textwrap.dedent(inspect.getsource(kind))).body], []
+            [each for kind in classes for each in ast.parse(textwrap.dedent(inspect.getsource(kind))).body], []
         )
     except (OSError, TypeError, SyntaxError, AttributeError):
         return True
@@ -211,20 +213,20 @@ def _with_attribute(draft: Draft, name: str) -> Iterator[Draft]:
             if any(each.arg == name for each in call.keywords):
                 continue
             letter = LETTERS.get(role, "")
-            known = dict(draft.known)
+            symbols = dict(draft.symbols)
             if role == "width":
                 words = ["D"]
-                known.setdefault("D", replace(LEGEND["D"], said=name))
+                symbols.setdefault("D", replace(LEGEND["D"], said=name))
             elif letter:
-                words = [letter if letter in known or letter == "H" else _symbol(name, known)]
-                known.setdefault(words[0], replace(LEGEND.get(letter, LEGEND["H"]), said=name))
+                words = [letter if letter in symbols or letter == "H" else _symbol(name, symbols)]
+                symbols.setdefault(words[0], replace(LEGEND.get(letter, LEGEND["H"]), said=name))
             else:
                 words = {"layers": ["2"], "dropout": ["0.0"], "number": ["0.5"], "factor": ["2"]}.get(role, ["False"])
                 if role in ("length", "vocabulary", "feed_forward", "window"):
-                    words = [_symbol(name, known)]
+                    words = [_symbol(name, symbols)]
             for word in words:
                 more = _reworded(draft, parameter, call, name, ast.parse(word, mode="eval").body)
-                yield Draft(more.init, known)
+                yield Draft(more.init, symbols)
 
 
 def _call_of(expression: str) -> ast.Call:
@@ -236,14 +238,14 @@ def _reworded(draft: Draft, parameter: str, call: ast.Call, name: str, value: as
     """A draft whose config has one keyword more, or another one."""
     keywords = [each for each in call.keywords if each.arg != name]
     written = ast.Call(call.func, call.args, [*keywords, ast.keyword(name, value)])
-    return Draft({**draft.init, parameter: {"_expr": ast.unparse(written)}}, draft.known)
+    return Draft({**draft.init, parameter: {"_expr": ast.unparse(written)}}, draft.symbols)
 
 
 def _named(at: Place) -> set[str]:
     """The words of the statement that failed and of what was asked before it; an attribute by what it is called."""
     every = [each for node in (at.statement, *at.tests) for each in ast.walk(node)]
-    return {each.id for each in every if isinstance(each, ast.Name)} | {
-        each.attr for each in every if isinstance(each, ast.Attribute)
+    return {node.id for node in every if isinstance(node, ast.Name)} | {
+        node.attr for node in every if isinstance(node, ast.Attribute)
     } | {
-        each.value for each in every if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        node.value for node in every if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }  # fmt: skip

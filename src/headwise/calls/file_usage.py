@@ -48,7 +48,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Instance:
     """An instance of the target."""
 
     init: Mapping[str, Any]
@@ -64,13 +64,13 @@ UNKNOWN = _Unknown()
 def _usages(target: Any, namespace: Mapping[str, Any]) -> list[Usage]:
     """The ways in which a file uses a target, those with a call first; what is read of it is not run."""
     name = getattr(target, "__name__", "")
-    found: list[Usage] = []
+    usages: list[Usage] = []
     for tree in _trees(target, namespace):
         for body in _bodies(tree):
             reader = _Reader(name, target)
             reader.read(body)
-            found += [each for each in reader.found if each not in found]
-    return sorted(found, key=lambda each: not each.call)[:MOST]
+            usages += [usage for usage in reader.usages if usage not in usages]
+    return sorted(usages, key=lambda usage: not usage.call)[:MOST]
 
 
 def _trees(target: Any, namespace: Mapping[str, Any]) -> Iterator[ast.Module]:
@@ -78,12 +78,12 @@ def _trees(target: Any, namespace: Mapping[str, Any]) -> Iterator[ast.Module]:
     file = str(namespace.get("__file__") or getattr(getattr(target, "__code__", None), "co_filename", ""))
     # the cells of a notebook are told apart by a number
     root = re.sub(r"\[\d+\]$", "", file)
-    texts = ["".join(linecache.getlines(each)) for each in dict.fromkeys([file, *linecache.cache]) if root
-             and each.startswith(root)]  # fmt: skip
+    texts = ["".join(linecache.getlines(path)) for path in dict.fromkeys([file, *linecache.cache]) if root
+             and path.startswith(root)]  # fmt: skip
     words = [target.__doc__, getattr(getattr(target, "forward", None), "__doc__", "")]
-    for each in words:
+    for docstring in words:
         try:
-            texts.append("".join(one.source for one in doctest.DocTestParser().get_examples(each or "")))
+            texts.append("".join(example.source for example in doctest.DocTestParser().get_examples(docstring or "")))
         except ValueError:
             continue
     for text in texts:
@@ -96,8 +96,8 @@ def _trees(target: Any, namespace: Mapping[str, Any]) -> Iterator[ast.Module]:
 def _bodies(tree: ast.Module) -> Iterator[Sequence[ast.stmt]]:
     """What runs one after the other: the file with what its guards hold, and each function that takes nothing."""
     flat: list[ast.stmt] = []
-    for each in tree.body:
-        flat += each.body if isinstance(each, ast.If | ast.With) else [each]
+    for statement in tree.body:
+        flat += statement.body if isinstance(statement, ast.If | ast.With) else [statement]
     yield flat
     yield from (each.body for each in flat if isinstance(each, ast.FunctionDef) and not each.args.args)
 
@@ -107,40 +107,40 @@ class _Reader:
 
     def __init__(self, name: str, target: Any) -> None:
         self._name, self._target = name, target
-        self._known: dict[str, Any] = {}
-        self.found: list[Usage] = []
+        self._values: dict[str, Any] = {}
+        self.usages: list[Usage] = []
 
     def read(self, body: Sequence[ast.stmt]) -> None:
-        for each in body:
-            if isinstance(each, ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
+        for statement in body:
+            if isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
                 continue
-            if isinstance(each, ast.With):
-                self.read(each.body)
-            elif isinstance(each, ast.Assign) and len(each.targets) == 1:
-                self._bind(each.targets[0], each.value)
+            if isinstance(statement, ast.With):
+                self.read(statement.body)
+            elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+                self._bind(statement.targets[0], statement.value)
             else:
-                for node in ast.walk(each):
+                for node in ast.walk(statement):
                     if isinstance(node, ast.Call):
                         self._value(node)
 
     def _bind(self, to: ast.expr, value: ast.expr) -> None:
         if isinstance(to, ast.Tuple) and isinstance(value, ast.Tuple) and len(to.elts) == len(value.elts):
-            for one, own in zip(to.elts, value.elts, strict=True):
-                self._bind(one, own)
+            for target, element in zip(to.elts, value.elts, strict=True):
+                self._bind(target, element)
             return
-        found = self._value(value)
+        content = self._value(value)
         names = to.elts if isinstance(to, ast.Tuple) else [to]
         is_same = isinstance(value, ast.GeneratorExp | ast.ListComp)
-        for each in names if is_same or len(names) == 1 else []:
-            if isinstance(each, ast.Name):
-                self._known[each.id] = found
+        for name in names if is_same or len(names) == 1 else []:
+            if isinstance(name, ast.Name):
+                self._values[name.id] = content
 
     def _value(self, node: ast.expr) -> Any:
         """What an expression stands for, as far as that is plain."""
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
-            return self._known.get(node.id, UNKNOWN)
+            return self._values.get(node.id, UNKNOWN)
         if isinstance(node, ast.Tuple | ast.List):
             return tuple(map(self._value, node.elts))
         if isinstance(node, ast.GeneratorExp | ast.ListComp):
@@ -159,40 +159,40 @@ class _Reader:
         of_target = isinstance(self._target, type)
         if last(function) == self._name and isinstance(function, ast.Name | ast.Attribute):
             if of_target:
-                init = self._given(node, self._target)
-                self.found += [] if init is None else [Usage(init)]
-                return UNKNOWN if init is None else _Made(init)
+                init = self._arguments(node, self._target)
+                self.usages += [] if init is None else [Usage(init)]
+                return UNKNOWN if init is None else _Instance(init)
             self._add({}, node)
             return UNKNOWN
-        made = self._value(function) if isinstance(function, ast.Name | ast.Call) else UNKNOWN
-        if isinstance(made, _Made):
-            self._add(made.init, node)
+        instance = self._value(function) if isinstance(function, ast.Name | ast.Call) else UNKNOWN
+        if isinstance(instance, _Instance):
+            self._add(instance.init, node)
         return UNKNOWN
 
     def _add(self, init: Mapping[str, Any], node: ast.Call) -> None:
-        call = self._given(node, callee(self._target))
+        call = self._arguments(node, callee(self._target))
         if call and any(isinstance(each, list) for each in call.values()):
-            self.found.append(Usage(init, call))
+            self.usages.append(Usage(init, call))
 
     def _shape(self, node: ast.Call) -> Any:
         """The shape of a tensor that is made, as a list."""
-        given = [self._value(each) for each in node.args]
+        sizes = [self._value(each) for each in node.args]
         sized = [self._value(each.value) for each in node.keywords if each.arg == "size"]
         if last(node.func) in ("randint", "normal") and not sized:
-            given = [each for each in given if isinstance(each, tuple)][:1]
-        shape = [*(sized or given)]
+            sizes = [each for each in sizes if isinstance(each, tuple)][:1]
+        shape = [*(sized or sizes)]
         shape = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         if not shape or not all(type(each) is int and each > 0 for each in shape):
             return UNKNOWN
         return {"_ids": shape, "below": "2"} if last(node.func) == "randint" else shape
 
-    def _given(self, node: ast.Call, function: Any) -> dict[str, Any] | None:
+    def _arguments(self, node: ast.Call, function: Any) -> dict[str, Any] | None:
         """What the parameters of a function are given; None: that is not plain, or not what it takes."""
-        own = [each.name for each in parameters(function) if each.kind is not inspect.Parameter.KEYWORD_ONLY]
-        if len(node.args) > len(own) or any(isinstance(each, ast.Starred) for each in node.args):
+        names = [each.name for each in parameters(function) if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+        if len(node.args) > len(names) or any(isinstance(each, ast.Starred) for each in node.args):
             return None
         every = {each.name for each in parameters(function)}
-        pairs = [*zip(own, node.args, strict=False), *((each.arg, each.value) for each in node.keywords)]
+        pairs = [*zip(names, node.args, strict=False), *((each.arg, each.value) for each in node.keywords)]
         out = {name: self._value(value) for name, value in pairs if name in every}
         if len(out) < len(pairs) or any(value is UNKNOWN for value in out.values()):
             return None
@@ -208,8 +208,8 @@ def used(
     target: Any, namespace: Mapping[str, Any], built: Sequence[inspect.Parameter], called: Sequence[inspect.Parameter]
 ) -> Iterator[tuple[Given, Given]]:
     """What the file itself gives a target, the numbers that may vary apart."""
-    for each in _usages(target, namespace):
-        yield checked_init(dict(each.init), built), checked_call(dict(each.call), called)
+    for usage in _usages(target, namespace):
+        yield checked_init(dict(usage.init), built), checked_call(dict(usage.call), called)
 
 
 def is_small(init: Given, call: Given) -> bool:
@@ -227,25 +227,25 @@ def spelled(init: Given, call: Given) -> Wish:
 
     The first of several axes is the batch, which may vary.
     """
-    known: dict[str, Named] = {}
+    symbols: dict[str, Named] = {}
     names: dict[int, str] = {}
     out: dict[str, Any] = {**init.kept, **init.freed}
     for name, value in ((name, each) for name, each in init.freed.items() if _is_size(name, each)):
         letter = LETTERS.get(init_role(name), "")
-        symbol = letter if letter and letter not in known else name
-        known[symbol] = replace(LEGEND.get(symbol, Named(symbol, "parameter")), said=name, fixed=value)
+        symbol = letter if letter and letter not in symbols else name
+        symbols[symbol] = replace(LEGEND.get(symbol, Named(symbol, "parameter")), said=name, fixed=value)
         out[name] = symbol
         names.setdefault(value, symbol)
-    if "d" not in known and {"D", "H"} <= known.keys():
-        wide, heads = known["D"].fixed or 0, known["H"].fixed or 1
-        known["d"] = replace(LEGEND["d"], fixed=wide // heads)
+    if "d" not in symbols and {"D", "H"} <= symbols.keys():
+        wide, heads = symbols["D"].fixed or 0, symbols["H"].fixed or 1
+        symbols["d"] = replace(LEGEND["d"], fixed=wide // heads)
     shapes: dict[str, Any] = {**call.kept, **call.freed}
     lists = {name: shape for name, shape in call.freed.items() if isinstance(shape, list)}
     batches = {shape[0] for shape in lists.values() if len(shape) > 2}
     for name, shape in lists.items():
         axes = [names.get(size, size) for size in shape]
         shapes[name] = ["B", *axes[1:]] if shape[0] in batches and len(batches) == 1 else axes
-    return Wish(out, shapes, known=known, ranks={name: len(shape) for name, shape in lists.items()})
+    return Wish(out, shapes, known=symbols, ranks={name: len(shape) for name, shape in lists.items()})
 
 
 def _is_size(name: str, value: Any) -> bool:
@@ -255,18 +255,20 @@ def _is_size(name: str, value: Any) -> bool:
 
 def usual(built: Sequence[inspect.Parameter], reading: Reading) -> Iterator[Wish]:
     """The sizes that a constructor has by default, and those that layers usually have."""
-    names = [each.name for each in built] + [name.strip("[]") for own in reading.attributes.values() for name in own]
+    names = [each.name for each in built] + [name.strip("[]") for read in reading.attributes.values() for name in read]
     letters = {LETTERS.get(init_role(name), "") for name in names}
     if not letters & {"D", "H"}:
         return
     defaults = {
-        LETTERS.get(init_role(each.name), ""): each.default for each in reversed(built) if type(each.default) is int
+        LETTERS.get(init_role(param.name), ""): param.default for param in reversed(built) if type(param.default) is int
     }
     sizes = list(USUAL)
     if {"D", "H"} & defaults.keys():
         heads = defaults.get("H", USUAL[0][1])
         sizes.insert(0, (defaults.get("D", heads * (USUAL[0][0] // USUAL[0][1])), heads))
     for wide, heads in dict.fromkeys(sizes):
-        found = {"D": wide, "H": heads, "d": max(1, wide // max(heads, 1)), "Hkv": max(1, heads // GROUPS)}
+        letter_sizes = {"D": wide, "H": heads, "d": max(1, wide // max(heads, 1)), "Hkv": max(1, heads // GROUPS)}
         fitting = letters | ({"d"} if {"D", "H"} <= letters else set())
-        yield Wish(known={name: replace(LEGEND[name], fixed=size) for name, size in found.items() if name in fitting})
+        yield Wish(
+            known={name: replace(LEGEND[name], fixed=size) for name, size in letter_sizes.items() if name in fitting}
+        )

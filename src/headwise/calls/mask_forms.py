@@ -27,37 +27,37 @@ LENGTHS: tuple[tuple[str, ...], ...] = (("B",), ("B", "L"))
 PADDING = ("padding", "pad_mask", "key_mask", "context_mask", "memory_mask", "src_mask", "kv_mask", "seq_mask")
 
 
-def mask_arguments(own: Sequence[inspect.Parameter], *, keys: str = "") -> list[str]:
+def mask_arguments(params: Sequence[inspect.Parameter], *, keys: str = "") -> list[str]:
     """The parameters that take a mask, a bias or lengths, those for keys and queries at once first.
 
     keys: the argument that holds keys of their own; what is called as it is comes before the others.
     """
     order = ("mask", "lengths", "bias", "adjacency")
     roles = {
-        each.name: role_of(each)
-        for each in own
-        if role_of(each) in order and not (is_switch(each) or is_mapping(each.annotation) or _is_number(each))
+        param.name: role_of(param)
+        for param in params
+        if role_of(param) in order and not (is_switch(param) or is_mapping(param.annotation) or _is_number(param))
     }
-    found = [name for name, role in roles.items() if role != "adjacency" or name.lower().startswith("adj")]
+    names = [name for name, role in roles.items() if role != "adjacency" or name.lower().startswith("adj")]
     side = keys.partition("_")[0] if call_role(keys) == "key" else None
     return sorted(
-        found,
+        names,
         key=lambda name: (
-            order.index(roles[name]), "padding" in name, name.partition("_")[0] != side, found.index(name),
+            order.index(roles[name]), "padding" in name, name.partition("_")[0] != side, names.index(name),
         ),
     )  # fmt: skip
 
 
-def is_switch(each: inspect.Parameter) -> bool:
+def is_switch(param: inspect.Parameter) -> bool:
     """Whether an argument is true or false, whatever it is called: `mask_future=True`."""
-    return isinstance(each.default, bool) or str(each.annotation) in ("bool", "<class 'bool'>")
+    return isinstance(param.default, bool) or str(param.annotation) in ("bool", "<class 'bool'>")
 
 
-def _is_number(each: inspect.Parameter) -> bool:
+def _is_number(param: inspect.Parameter) -> bool:
     """Whether an argument is one number, whatever it is called: `seq_len=1`, `length: int`."""
-    said = str(getattr(each.annotation, "__name__", each.annotation))
-    is_said = re.search(r"\b(int|float)\b", said) is not None and re.search("Tensor|ist|uple", said) is None
-    return is_said or isinstance(each.default, int | float)
+    annotation = str(getattr(param.annotation, "__name__", param.annotation))
+    is_said = re.search(r"\b(int|float)\b", annotation) is not None and re.search("Tensor|ist|uple", annotation) is None
+    return is_said or isinstance(param.default, int | float)
 
 
 def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, Any]]:
@@ -67,10 +67,10 @@ def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, An
         yield from ({"argument": name, "means": "lengths", "shape": list(each)} for each in LENGTHS)
         return
     rank = reading.widened.get(name, 0)
-    shapes = sorted(_ordered(SHAPES, name), key=lambda each: rank > 0 and len(each) != rank)
-    own = reading.means.get(name) or reading.means.get("")
-    said = own.means if own is not None else ("additive" if role == "bias" else "attend")
-    for means in dict.fromkeys([said, *(["attend", "additive", "blocked"] if own is None else [])]):
+    shapes = sorted(_ordered(SHAPES, name), key=lambda shape: rank > 0 and len(shape) != rank)
+    meaning = reading.means.get(name) or reading.means.get("")
+    likeliest = meaning.means if meaning is not None else ("additive" if role == "bias" else "attend")
+    for means in dict.fromkeys([likeliest, *(["attend", "additive", "blocked"] if meaning is None else [])]):
         for kind in ("bool", "int", "float") if means != "additive" else ("float",):
             for shape in shapes:
                 mask = {
@@ -91,7 +91,7 @@ def _ordered(shapes: Sequence[tuple[str, ...]], name: str) -> Sequence[tuple[str
     """The shapes, those of padding first where the argument is called so."""
     if not _is_padding(name):
         return shapes
-    return sorted(shapes, key=lambda each: len(each) != len(("B", "S")) or each == ("L", "S"))
+    return sorted(shapes, key=lambda shape: len(shape) != len(("B", "S")) or shape == ("L", "S"))
 
 
 def _is_padding(name: str) -> bool:

@@ -25,13 +25,13 @@ def crossed(ran: Plan, among: Sequence[Plan]) -> Plan | None:
     if "2*L-1" in spoken_shapes(ran):
         # one for each distance between tokens of the same sequence
         return None
-    own = [each for each in among if each.init == ran.init and each.call.get("_layout") == ran.call.get("_layout")]
+    similar = [plan for plan in among if plan.init == ran.init and plan.call.get("_layout") == ran.call.get("_layout")]
     same = (
-        each
-        for each in own
-        if {name: alike(value) for name, value in each.call.items() if name in ran.call}.items() <= ran.call.items()
+        plan
+        for plan in similar
+        if {name: alike(value) for name, value in plan.call.items() if name in ran.call}.items() <= ran.call.items()
     )
-    return next(same, next(iter(own), None))
+    return next(same, next(iter(similar), None))
 
 
 def keeps_tokens(plan: Plan, query: str, ran: Callable[[Plan], Attempt]) -> bool:
@@ -55,8 +55,10 @@ def lasting(plan: Plan, runs: Callable[[Plan], bool]) -> Plan | None:
     if runs(plan):
         return plan
     few = tuple(
-        replace(each, is_small=True) if each.name in ("L", "S") and not each.equals and each.fixed is None else each
-        for each in plan.symbols
+        replace(symbol, is_small=True)
+        if symbol.name in ("L", "S") and not symbol.equals and symbol.fixed is None
+        else symbol
+        for symbol in plan.symbols
     )
     short = replace(plan, symbols=few)
     return short if few != plan.symbols and runs(short) else None
@@ -74,34 +76,40 @@ def has_queries(plan: Plan) -> bool:
 
 def pinned_to(draft: Draft, numbers: Mapping[str, int]) -> Draft:
     """A draft with sizes that are always a number."""
-    init, known = pinned({name: size for name, size in numbers.items() if name in draft.init})
-    known = {**draft.known, **known}
-    wide, heads = known.get("D"), known.get("H")
-    if wide is not None and heads is not None and wide.fixed and heads.fixed and known.get("d") == draft.known.get("d"):
-        known["d"] = replace(known.get("d", LEGEND["d"]), fixed=wide.fixed // heads.fixed)
-    return Draft({**draft.init, **init}, known)
+    init, symbols = pinned({name: size for name, size in numbers.items() if name in draft.init})
+    symbols = {**draft.symbols, **symbols}
+    wide, heads = symbols.get("D"), symbols.get("H")
+    if (
+        wide is not None
+        and heads is not None
+        and wide.fixed
+        and heads.fixed
+        and symbols.get("d") == draft.symbols.get("d")
+    ):
+        symbols["d"] = replace(symbols.get("d", LEGEND["d"]), fixed=wide.fixed // heads.fixed)
+    return Draft({**draft.init, **init}, symbols)
 
 
-def evened(given: Mapping[str, Named], known: Mapping[str, Named]) -> dict[str, Named]:
+def evened(symbols: Mapping[str, Named], drafted: Mapping[str, Named]) -> dict[str, Named]:
     """What the person's symbols stand for, even where a draft tries them so."""
     return {
-        name: replace(each, even=True) if name in known and known[name].even and not each.equals else each
-        for name, each in given.items()
+        name: replace(symbol, even=True) if name in drafted and drafted[name].even and not symbol.equals else symbol
+        for name, symbol in symbols.items()
     }
 
 
-def unbuilt_drafts(given: Mapping[str, Named], lengths: Sequence[int], *, has_heads: bool) -> list[Draft]:
+def unbuilt_drafts(symbols: Mapping[str, Named], lengths: Sequence[int], *, has_heads: bool) -> list[Draft]:
     """The drafts of what is not built: its sizes alone. lengths: that it may insist on."""
-    known = {"D": replace(LEGEND["D"], equals="H*d")} if has_heads else {}
-    known |= given
-    even = {name: replace(known.get(name, LEGEND[name]), even=True) for name in ("d", "D")}
-    even = {name: each for name, each in even.items() if not each.equals and each.fixed is None}
+    every = {"D": replace(LEGEND["D"], equals="H*d")} if has_heads else {}
+    every |= symbols
+    even = {name: replace(every.get(name, LEGEND[name]), even=True) for name in ("d", "D")}
+    even = {name: symbol for name, symbol in even.items() if not symbol.equals and symbol.fixed is None}
     fixed = [{"L": replace(LEGEND["L"], fixed=each)} for each in lengths]
-    return [Draft({}, known), Draft({}, {**known, **even}), *(Draft({}, {**known, **each}) for each in fixed)]
+    return [Draft({}, every), Draft({}, {**every, **even}), *(Draft({}, {**every, **each}) for each in fixed)]
 
 
 def divisible(draft: Draft) -> Draft:
     """A draft whose width is a multiple of what channels are grouped by."""
-    width = draft.known.get("D", LEGEND["D"])
+    width = draft.symbols.get("D", LEGEND["D"])
     name = "d" if "d" in spoken(width.equals) else "D"
-    return Draft(draft.init, {**draft.known, name: replace(draft.known.get(name, LEGEND[name]), times=GROUPED)})
+    return Draft(draft.init, {**draft.symbols, name: replace(draft.symbols.get(name, LEGEND[name]), times=GROUPED)})

@@ -18,8 +18,8 @@ FEATURES = frozenset({"heads", "head_width", "width", "key_heads", "value_width"
 
 # in the order of the legend
 LEGEND: dict[str, Named] = {
-    each.name: each
-    for each in (
+    symbol.name: symbol
+    for symbol in (
         Named("B", "batch"),
         Named("L", "queries"),
         Named("S", "keys"),
@@ -37,8 +37,8 @@ LETTERS: Mapping[str, str] = {
 }  # fmt: skip
 # what else an input may have
 MORE: dict[str, Named] = {
-    each.name: each
-    for each in (
+    symbol.name: symbol
+    for symbol in (
         Named("h", "parameter", "height", is_small=True),
         Named("w", "parameter", "width", is_small=True),
         Named("t", "parameter", "time", is_small=True),
@@ -55,43 +55,43 @@ def spoken(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield from re.findall(r"[^\W\d]\w*", value)
     elif isinstance(value, Mapping):
-        for name, each in value.items():
+        for name, part in value.items():
             if name not in ("argument", "means", "dtype"):
-                yield from spoken(each)
+                yield from spoken(part)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from spoken(each)
+        for part in value:
+            yield from spoken(part)
 
 
-def named(init: Mapping[str, Any], call: Mapping[str, Any], known: Mapping[str, Named]) -> tuple[Named, ...]:
+def named(init: Mapping[str, Any], call: Mapping[str, Any], symbols: Mapping[str, Named]) -> tuple[Named, ...]:
     """The symbols that a plan uses, those that others are computed from first.
 
-    known: what each name stands for where it is not as in LEGEND.
+    symbols: what each name stands for where it is not as in LEGEND.
     """
-    every = {**LEGEND, **MORE, **known}
+    every = {**LEGEND, **MORE, **symbols}
     wanted = [
         name
         for value in (init, {k: v for k, v in call.items() if k != "_layout"})
         for name in spoken(list(value.values()))
     ]
-    wanted += [name for name, each in known.items() if each.fixed is not None]
+    wanted += [name for name, symbol in symbols.items() if symbol.fixed is not None]
     used: dict[str, Named] = {}
 
     def use(name: str) -> None:
         if name in used or name not in every:
             return
-        for each in spoken(every[name].equals):
-            use(each)
+        for base in spoken(every[name].equals):
+            use(base)
         used[name] = every[name]
 
     for name in wanted:
         use(name)
     # a width that is bound is spoken of although nothing is given by its name
-    for name, each in known.items():
-        if each.equals and all(part in used for part in spoken(each.equals)):
+    for name, symbol in symbols.items():
+        if symbol.equals and all(part in used for part in spoken(symbol.equals)):
             use(name)
     order = [*every]
-    free = sorted((each for each in used.values() if not each.equals), key=lambda each: order.index(each.name))
+    free = sorted((each for each in used.values() if not each.equals), key=lambda symbol: order.index(symbol.name))
     return (*free, *(each for each in used.values() if each.equals))
 
 

@@ -76,7 +76,7 @@ def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
     return Attempt(None, shapes, float(tensors[0].abs().sum()))
 
 
-def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
+def tried(plan: Plan, user_files: Collection[str]) -> tuple[Tried | None, int]:
     """The plan with its error and the place of it, and how many operations ran before; None: it ran."""
     with quiet():
         try:
@@ -84,14 +84,14 @@ def tried(plan: Plan, own: Collection[str]) -> tuple[Tried | None, int]:
             target = plan.build(sizes)
             args, options = plan.arguments(sizes)
         except Exception as error:  # noqa: BLE001  a constructor may raise anything
-            return Tried(plan, error, _place(plan, own)), -1
+            return Tried(plan, error, _place(plan, user_files)), -1
         model = target if isinstance(target, nn.Module) else None
-        done: Record = record(lambda: target(*args, **options), model=model, user_files=own)
-    if done.failure is None and done.result is None and done.operations:
-        return Tried(plan, Silent(), None), len(done.operations)
-    if done.failure is None or not isinstance(done.failure.error, Exception):
-        return None, len(done.operations)
-    return Tried(plan, done.failure.error, done.failure.span), len(done.operations)
+        run: Record = record(lambda: target(*args, **options), model=model, user_files=user_files)
+    if run.failure is None and run.result is None and run.operations:
+        return Tried(plan, Silent(), None), len(run.operations)
+    if run.failure is None or not isinstance(run.failure.error, Exception):
+        return None, len(run.operations)
+    return Tried(plan, run.failure.error, run.failure.span), len(run.operations)
 
 
 class Attempts:
@@ -101,35 +101,35 @@ class Attempts:
         self._finite, self.has_nan = finite, False
 
     def __call__(self, plan: Plan, probe: int = -1) -> Attempt:
-        done = attempted(plan, probe, finite=self._finite)
-        self.has_nan = self.has_nan or isinstance(done.error, FloatingPointError)
-        return done
+        attempt = attempted(plan, probe, finite=self._finite)
+        self.has_nan = self.has_nan or isinstance(attempt.error, FloatingPointError)
+        return attempt
 
     def all_run(self, plan: Plan) -> bool:
         """Whether a plan runs with the sizes of every probe."""
         return all(self(plan, probe).error is None for probe in range(PROBES))
 
 
-def furthest(plans: Sequence[Plan], own: Collection[str]) -> tuple[Tried, ...]:
+def furthest(plans: Sequence[Plan], user_files: Collection[str]) -> tuple[Tried, ...]:
     """Of the first of some plans that failed, the one that came furthest; none where none failed."""
-    found: list[tuple[Tried, int]] = []
+    failures: list[tuple[Tried, int]] = []
     budget = Budget(LOOKED_LONG)
     for plan in plans[:LOOKED_AT]:
-        one, count = tried(plan, own)
-        found += [(one, count)] if one is not None else []
+        failure, count = tried(plan, user_files)
+        failures += [(failure, count)] if failure is not None else []
         if budget.is_over:
             break
-    return tuple(one for one, _ in sorted(found, key=lambda each: -each[1])[:1])
+    return tuple(failure for failure, _ in sorted(failures, key=lambda pair: -pair[1])[:1])
 
 
-def _place(plan: Plan, own: Collection[str]) -> Span | None:
+def _place(plan: Plan, user_files: Collection[str]) -> Span | None:
     """Where in the person's own code a constructor failed."""
 
     def again() -> Any:
         plan.build(plan.sizes(0))
 
-    done = record(again, user_files=own)
-    return done.failure.span if done.failure is not None else None
+    run = record(again, user_files=user_files)
+    return run.failure.span if run.failure is not None else None
 
 
 @contextmanager
@@ -150,11 +150,11 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _tensors(each)
+        for item in value.values():
+            yield from _tensors(item)
     elif isinstance(value, tuple | list):
-        for each in value:
-            yield from _tensors(each)
+        for item in value:
+            yield from _tensors(item)
 
 
 def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> list[Plan]:
@@ -165,10 +165,10 @@ def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> l
     said_mask = plan.call.get("_mask")
     if ARITHMETIC.search(str(error)) and isinstance(said_mask, Mapping) and "dtype" not in said_mask:
         return [replace(plan, call={**plan.call, "_mask": {**said_mask, "dtype": "float"}})]
-    found = told_widths(str(error))
-    if found is None:
+    widths = told_widths(str(error))
+    if widths is None:
         return []
-    have, need = found
+    have, need = widths
     sizes = plan.sizes(-1)
     axis = 1 if CONVOLUTION.search(str(error)) else -1
     fitting = [
@@ -178,19 +178,19 @@ def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> l
     ]
     if not fitting:
         return _joined(plan, have, need, sizes)
-    said = _said(need, plan, sizes)
+    width = _expression(need, plan, sizes)
     out = []
-    turned = [name for name in fitting if axis == 1 and len(plan.call[name]) == 3 and plan.call[name][-1] == said]
+    turned = [name for name in fitting if axis == 1 and len(plan.call[name]) == 3 and plan.call[name][-1] == width]
     if turned:
         # channels before tokens
         call = {n: [v[0], v[2], v[1]] if n in turned else v for n, v in plan.call.items()}
         out.append(replace(plan, call=call))
     for names in [*([[name] for name in fitting]), *([fitting] if len(fitting) > 1 else [])]:
         call = {
-            name: [*value[:axis], said, *(value[axis + 1 :] if axis > 0 else [])] if name in names else value
+            name: [*value[:axis], width, *(value[axis + 1 :] if axis > 0 else [])] if name in names else value
             for name, value in plan.call.items()
         }
-        if said.isdigit() or said in declared or not any(said in plan.call[name][1:] for name in names):
+        if width.isdigit() or width in declared or not any(width in plan.call[name][1:] for name in names):
             # places that are as many as channels are would be told from them by nothing
             out.append(replace(plan, call=call))
     return [*out, *_as_one(plan, have, need, sizes)]
@@ -200,7 +200,9 @@ def _as_one(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[
     """The plan in which two widths of a constructor are one, where one argument is used as both, and is no query."""
     init = [value for value in plan.init.values() if isinstance(value, str)]
     free = {
-        each.name for each in plan.symbols if not each.equals and each.fixed is None and each.meaning == "parameter"
+        symbol.name
+        for symbol in plan.symbols
+        if not symbol.equals and symbol.fixed is None and symbol.meaning == "parameter"
     }
     a, b = ([name for name in init if name in free and sizes[name] == size] for size in (have, need))
     if len(a) != 1 or len(b) != 1 or sum(a[0] in spoken(value) for value in plan.call.values()) != 1:
@@ -220,8 +222,8 @@ def _joined(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[
     for a, b in pairs:
         if _size(inputs[a][-1], sizes) + _size(inputs[b][-1], sizes) != have:
             continue
-        said = {each.name: each.said or each.name for each in plan.symbols}
-        for x in sorted(widths, key=lambda each: not _resembles(a, each, said)):
+        labels = {each.name: each.said or each.name for each in plan.symbols}
+        for x in sorted(widths, key=lambda width: not _resembles(a, width, labels)):
             for y in widths:
                 if x != y and _size(x, sizes) + _size(y, sizes) == need:
                     call = {**plan.call, a: [*inputs[a][:-1], x], b: [*inputs[b][:-1], y]}
@@ -229,21 +231,21 @@ def _joined(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[
     return out
 
 
-def _resembles(argument: str, expression: str, said: Mapping[str, str]) -> bool:
+def _resembles(argument: str, expression: str, labels: Mapping[str, str]) -> bool:
     """Whether what an argument is called begins as what a symbol is: `encoder_outputs` and `enc_hid_dim`."""
-    return any(said.get(name, name)[:3] == argument[:3] for name in spoken(expression))
+    return any(labels.get(name, name)[:3] == argument[:3] for name in spoken(expression))
 
 
-def _said(need: int, plan: Plan, sizes: Mapping[str, int]) -> str:
+def _expression(need: int, plan: Plan, sizes: Mapping[str, int]) -> str:
     """The simplest expression for a size that was needed; the number where there is none."""
     init = [value for value in plan.init.values() if isinstance(value, str)]
-    known = [name for name in sizes if name not in ("B", "L", "S")]
-    names = [*("D" for name in known if name == "D"), *init, *known]
-    names += [f"{a}*{b}" for a in known for b in known]
-    names += [f"{factor}*{name}" for factor in (2, 3, 4) for name in known]
-    for each in names:
-        if set(spoken(each)) <= set(sizes) and _size(each, sizes) == need:
-            return each
+    symbols = [name for name in sizes if name not in ("B", "L", "S")]
+    names = [*("D" for name in symbols if name == "D"), *init, *symbols]
+    names += [f"{a}*{b}" for a in symbols for b in symbols]
+    names += [f"{factor}*{name}" for factor in (2, 3, 4) for name in symbols]
+    for expression in names:
+        if set(spoken(expression)) <= set(sizes) and _size(expression, sizes) == need:
+            return expression
     return str(need)
 
 
@@ -256,14 +258,14 @@ def _size(value: Any, sizes: Mapping[str, int]) -> int:
 
 def told_widths(text: str) -> tuple[int, int] | None:
     """The size of an axis that came, and the one that was needed."""
-    if found := LINEAR.search(text):
-        return int(found[2]), int(found[3])
-    if found := STATISTICS.search(text):
-        return int(found[1]), int(found[2])
-    if found := CONVOLUTION.search(text):
-        return int(found[2]), int(found[1])
-    if found := NORM.search(text):
-        return int(found[2]), int(found[1])
-    if found := PRODUCT.search(text):
-        return int(found[2]), int(found[1])
+    if match := LINEAR.search(text):
+        return int(match[2]), int(match[3])
+    if match := STATISTICS.search(text):
+        return int(match[1]), int(match[2])
+    if match := CONVOLUTION.search(text):
+        return int(match[2]), int(match[1])
+    if match := NORM.search(text):
+        return int(match[2]), int(match[1])
+    if match := PRODUCT.search(text):
+        return int(match[2]), int(match[1])
     return None

@@ -23,42 +23,42 @@ WIDE = 24
 
 def step_of(trees: Sequence[ast.FunctionDef]) -> int:
     """A multiple of what must divide each width; 1: nothing, or more than a small layer has."""
-    found = lcm(*(each for tree in trees for each in _steps(tree) if LEAST <= each <= MOST))
-    return found * -(-WIDE // found) if 1 < found <= MOST else 1
+    divisor = lcm(*(each for tree in trees for each in _steps(tree) if LEAST <= each <= MOST))
+    return divisor * -(-WIDE // divisor) if 1 < divisor <= MOST else 1
 
 
-def divided(known: Mapping[str, Named], step: int, *, by_heads: bool) -> dict[str, Named]:
+def divided(symbols: Mapping[str, Named], step: int, *, by_heads: bool) -> dict[str, Named]:
     """The widths that a step divides: that of each head, where widths are made of heads."""
     return {
-        name: replace(each, times=step)
-        for name, each in {"d": LEGEND["d"], **known}.items()
-        if (name == "d" if by_heads else init_role(each.said or name) == "width")
-        and not each.equals
-        and each.fixed is None
+        name: replace(symbol, times=step)
+        for name, symbol in {"d": LEGEND["d"], **symbols}.items()
+        if (name == "d" if by_heads else init_role(symbol.said or name) == "width")
+        and not symbol.equals
+        and symbol.fixed is None
     }
 
 
 def _steps(tree: ast.FunctionDef) -> Iterator[int]:
     """The whole numbers by which a width is divided, and the groups of norms."""
-    known = _defaults(tree)
+    defaults = _defaults(tree)
     for node in nodes_of(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and init_role(last(node.left)) == "width":
-            yield _whole(node.right, known)
+            yield _whole(node.right, defaults)
         elif isinstance(node, ast.Call) and last(node.func) == "GroupNorm":
-            given = [each.value for each in node.keywords if each.arg == "num_groups"] or node.args
-            yield from (_whole(each, known) for each in given[:1])
+            groups = [each.value for each in node.keywords if each.arg == "num_groups"] or node.args
+            yield from (_whole(each, defaults) for each in groups[:1])
 
 
 def _defaults(tree: ast.FunctionDef) -> dict[str, int]:
     """The arguments of a function that are whole numbers unless something else is said."""
-    own = [*tree.args.posonlyargs, *tree.args.args]
-    pairs = [*zip(own[len(own) - len(tree.args.defaults) :], tree.args.defaults, strict=True)]
+    positional = [*tree.args.posonlyargs, *tree.args.args]
+    pairs = [*zip(positional[len(positional) - len(tree.args.defaults) :], tree.args.defaults, strict=True)]
     pairs += [(each, value) for each, value in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True) if value]
     return {each.arg: _whole(value, {}) for each, value in pairs}
 
 
-def _whole(node: ast.AST, known: dict[str, int]) -> int:
+def _whole(node: ast.AST, defaults: dict[str, int]) -> int:
     if isinstance(node, ast.Name):
-        return known.get(node.id, 1)
+        return defaults.get(node.id, 1)
     is_whole = isinstance(node, ast.Constant) and type(node.value) is int
     return int(node.value) if is_whole else 1  # type: ignore[attr-defined]
