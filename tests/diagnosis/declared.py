@@ -55,7 +55,7 @@ class Subject:
     def plans(self):
         """The call that the doctor ends with where nothing is declared, and the one that a trace shows."""
         target, init = whole(self.target, None)
-        shown = find(target, namespace=self.namespace, init=init, own=tuple(self.files)).plans[:1]
+        shown = find(target, namespace=self.namespace, init=init, user_files=tuple(self.files)).plans[:1]
         said = {"init": init, "call": None}
         exams = _seen(target, self.namespace, own_files(target, self.files), said, Held()).exams
         mine = [each.plan for each in exams if each.plan.target is target]

@@ -60,7 +60,7 @@ class Oracle:
     def __init__(self, host):
         self.host, self.source = host, (HERE / "hosts" / host.file).read_text(encoding="utf-8")
         self.target, self.namespace, self.name = loaded(host, self.source, "oracle")
-        self.plans = find(self.target, namespace=self.namespace, call=host.call, own=(self.name,)).plans
+        self.plans = find(self.target, namespace=self.namespace, call=host.call, user_files=(self.name,)).plans
         self.wanted = [outcome(plan, self.name) for plan in self.plans]
         self.parts = self._decoded(self.target, self.namespace)
 

@@ -36,7 +36,7 @@ class Textbook(nn.Module):
 
 @pytest.fixture(scope="module")
 def plans():
-    found = find(Textbook, namespace=globals(), own=(__file__,)).plans
+    found = find(Textbook, namespace=globals(), user_files=(__file__,)).plans
     masked = next(plan for plan in found if plan.mask and plan.setting == "cross")
     return next(plan for plan in found if not plan.mask and plan.setting == "cross"), masked
 

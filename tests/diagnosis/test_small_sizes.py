@@ -32,7 +32,7 @@ class Roomy(nn.Module):
 
 
 def test_room_for_tokens_is_larger_than_any_count_of_them_and_no_more_than_needed():
-    (plan,) = find(Roomy, namespace=globals(), own=(__file__,)).plans
+    (plan,) = find(Roomy, namespace=globals(), user_files=(__file__,)).plans
     sizes = small(plan)
     rooms = [sizes["max_batch_size"], sizes["max_seq_len"]]
     assert len({*rooms, sizes["B"], sizes["L"]}) == 4
@@ -41,7 +41,7 @@ def test_room_for_tokens_is_larger_than_any_count_of_them_and_no_more_than_neede
 
 
 def test_runs_are_let_go_before_they_fill_the_memory(monkeypatch):
-    (plan,) = find(Roomy, namespace=globals(), own=(__file__,)).plans
+    (plan,) = find(Roomy, namespace=globals(), user_files=(__file__,)).plans
     exam = Examination(plan, (__file__,))
     one = exam.run()
     assert one.size > 27 * 29 * 8
@@ -115,7 +115,7 @@ def test_where_what_the_person_says_fails_that_failure_and_its_line_are_the_reas
 
 
 def test_there_are_few_windows_as_these_multiply_all():
-    (plan,) = find(Roomy, namespace=globals(), own=(__file__,)).plans
+    (plan,) = find(Roomy, namespace=globals(), user_files=(__file__,)).plans
     windows = [each for each in {**LEGEND, **MORE}.values() if each.said == "windows"]
     sizes = small(replace(plan, symbols=(*plan.symbols, *windows)))
     counts = {sizes[each.name] for each in windows}
@@ -151,6 +151,6 @@ def test_what_a_file_runs_under_its_main_guard_is_not_run_where_that_would_take_
     file.write_text(HUGE, encoding="utf-8")
     space = {"__name__": "huge", "__file__": str(file)}
     exec(compile(HUGE, str(file), "exec"), space)
-    found = find(space["Insists"], namespace=space, own=(str(file),))
+    found = find(space["Insists"], namespace=space, user_files=(str(file),))
     assert not found.plans
     assert 0 < max(space["SEEN"]) < 8 * 9000 * 512

@@ -85,19 +85,19 @@ def widened(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Tensors that are given more axes among their own, and how many these are: 2 of `mask[:, None, None, :]`."""
     for node in nodes_of(tree):
         parts = getattr(node.slice, "elts", ()) if isinstance(node, ast.Subscript) else ()
-        own = sum(isinstance(each, ast.Slice) for each in parts)
+        slices = sum(isinstance(each, ast.Slice) for each in parts)
         new = sum(isinstance(each, ast.Constant) and each.value is None for each in parts)
-        if isinstance(node, ast.Subscript) and last(node.value) and new and own > 1 and own + new == len(parts):
-            yield last(node.value), own
+        if isinstance(node, ast.Subscript) and last(node.value) and new and slices > 1 and slices + new == len(parts):
+            yield last(node.value), slices
 
 
 def repeated(tree: ast.AST) -> Iterator[str]:
     """What says how many modules are made in turn: `[Block(d) for _ in range(n)]`."""
     for node in nodes_of(tree):
         if isinstance(node, ast.ListComp | ast.GeneratorExp) and isinstance(node.elt, ast.Call):
-            for each in node.generators:
-                if isinstance(each.iter, ast.Call) and last(each.iter.func) == "range" and len(each.iter.args) == 1:
-                    yield last(each.iter.args[0])
+            for loop in node.generators:
+                if isinstance(loop.iter, ast.Call) and last(loop.iter.func) == "range" and len(loop.iter.args) == 1:
+                    yield last(loop.iter.args[0])
 
 
 def _axis_of(node: ast.AST) -> tuple[str, int]:
@@ -142,9 +142,9 @@ def says_batch_first(target: Any) -> bool:
 
     Those of its other methods are of what was made of its inputs, which it may have transposed.
     """
-    said = "" if inspect.isfunction(target) else _words_of(target)
-    is_first = FIRST.search(said) is not None or FIRST_OF_TWO.search(said) is not None
-    return is_first and SECOND.search(said) is None
+    text = "" if inspect.isfunction(target) else _words_of(target)
+    is_first = FIRST.search(text) is not None or FIRST_OF_TWO.search(text) is not None
+    return is_first and SECOND.search(text) is None
 
 
 def _words_of(target: Any) -> str:
@@ -159,7 +159,7 @@ def _words_of(target: Any) -> str:
                 source = textwrap.dedent(inspect.getsource(function))
                 tokens = tokenize.generate_tokens(io.StringIO(source).readline)
                 words += [
-                    each.string for each in tokens
-                    if each.type == tokenize.COMMENT or each.string.startswith(DOCUMENT)
+                    token.string for token in tokens
+                    if token.type == tokenize.COMMENT or token.string.startswith(DOCUMENT)
                 ]  # fmt: skip
     return "\n".join(words)

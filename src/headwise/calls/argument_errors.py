@@ -55,10 +55,10 @@ def is_wrong_kind(error: Exception, plan: Plan) -> bool:
         return False
     if isinstance(error, NotImplementedError):
         return CONTAINER.search(str(error)) is not None
-    found = KINDS.search(str(error)) if isinstance(error, TypeError | AttributeError) else None
-    if found is None:
+    match = KINDS.search(str(error)) if isinstance(error, TypeError | AttributeError) else None
+    if match is None:
         return False
-    kinds = {kind for kind in found.groups() if kind}
+    kinds = {kind for kind in match.groups() if kind}
     if "tuple" in kinds and any(isinstance(each, bool) for each in _values(plan)):
         # a flag may be what asks for more than one result
         return False
@@ -117,15 +117,17 @@ def _is_set_once(name: str, frame: FrameType) -> bool:
     tree = file_tree(frame.f_code.co_filename)
     if tree is None:
         return False
-    made = [
+    assigned = [
         (node, node.value)
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Attribute) and target.attr == name
     ]
-    choices = [node for node in ast.walk(tree) if isinstance(node, ast.If) and made and made[0][0] in ast.walk(node)]
-    return len(made) == 1 and isinstance(made[0][1], ast.Call) and not choices
+    choices = [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and assigned and assigned[0][0] in ast.walk(node)
+    ]
+    return len(assigned) == 1 and isinstance(assigned[0][1], ast.Call) and not choices
 
 
 def is_unknown_option(error: TypeError) -> bool:
@@ -136,15 +138,15 @@ def is_unknown_option(error: TypeError) -> bool:
     if not frames:
         return False
     frame, line = frames[-1]
-    if (found := UNEXPECTED.search(text)) is not None:
-        return any(_is_of_torch(call.func, frame) for call in _calls_at(frame, line) if _names(call, found[1]))
-    if (found := MISSING.search(text)) is not None:
+    if (match := UNEXPECTED.search(text)) is not None:
+        return any(_is_of_torch(call.func, frame) for call in _calls_at(frame, line) if _names(call, match[1]))
+    if (match := MISSING.search(text)) is not None:
         # what is handed on as it came may hold anything
-        called = [call for call in _calls_at(frame, line) if last(call.func) == found[1]]
+        called = [call for call in _calls_at(frame, line) if last(call.func) == match[1]]
         return bool(called) and all(_is_written_out(call) for call in called)
-    if (found := INVALID.search(text)) is not None:
-        given, wanted = re.findall(r"(\w+)=", found[1]), found[2]
-        unknown = [name for name in given if not re.search(rf"\b{name}\b", wanted)]
+    if (match := INVALID.search(text)) is not None:
+        options, wanted = re.findall(r"(\w+)=", match[1]), match[2]
+        unknown = [name for name in options if not re.search(rf"\b{name}\b", wanted)]
         return any(_names(call, name) for call in _calls_at(frame, line) for name in unknown)
     return False
 
@@ -165,7 +167,7 @@ def _names(call: ast.Call, name: str) -> bool:
 def _is_written_out(call: ast.Call) -> bool:
     """Whether all that is given stands in a call."""
     return all(each.arg is not None for each in call.keywords) and not any(
-        isinstance(each, ast.Starred) for each in call.args
+        isinstance(argument, ast.Starred) for argument in call.args
     )
 
 

@@ -35,9 +35,11 @@ class Argument(inspect.Parameter):
         self.use = use
 
 
-def arguments_of(own: Iterable[inspect.Parameter], owner: Any, function: Callable[..., Any]) -> list[inspect.Parameter]:
+def arguments_of(
+    parameters: Iterable[inspect.Parameter], owner: Any, function: Callable[..., Any]
+) -> list[inspect.Parameter]:
     """The parameters of a function or a method, with what they are used as. owner: the class of a method."""
-    every = list(own)
+    every = list(parameters)
     unknown = tuple(each.name for each in every if call_role(each.name) in AMBIGUOUS)
     uses = _uses(owner, inspect.unwrap(getattr(function, "__func__", function)), unknown)
     if every and uses.get(every[0].name):
@@ -79,9 +81,9 @@ def _is_mask(tree: Written, name: str, trees: Mapping[str, Written], depth: int)
         elif isinstance(node, ast.Call) and name in (handed := _handed(node)).values():
             called = trees.get(last(node.func))
             if called is not None and depth:
-                own = [each.arg for each in (*called.args.posonlyargs, *called.args.args) if each.arg != "self"]
-                taken = [own[at] if isinstance(at, int) and at < len(own) else str(at)
-                         for at, given in handed.items() if given == name]  # fmt: skip
+                names = [each.arg for each in (*called.args.posonlyargs, *called.args.args) if each.arg != "self"]
+                taken = [names[at] if isinstance(at, int) and at < len(names) else str(at)
+                         for at, passed in handed.items() if passed == name]  # fmt: skip
                 is_mask |= any(_is_mask(called, each, trees, depth - 1) for each in taken)
     return is_mask
 

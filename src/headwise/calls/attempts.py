@@ -59,34 +59,36 @@ class Bench:
         self.called = [each for each in every if each.name != wish.masked]
         # a mask that must be there is there from the beginning
         self.is_masked = any(each.name == wish.masked and each.default is EMPTY for each in every)
-        self.what = wanted(self.called)
+        self.roles = wanted(self.called)
         self.missed, self.telling, self.why = list[Plan](), list[Plan](), ""
         self.reached: Plan
-        found = opening(target, reading, namespace, wish, has_heads="heads" in self.what.rest.values())
-        even = [each for one in found[:1] if isinstance(target, type) for each in halved(one, self._unbuilt(one))]
-        self.drafts = [each for each in [*even, *found] if self._is_built(each)]
+        drafts = opening(target, reading, namespace, wish, has_heads="heads" in self.roles.rest.values())
+        even = [
+            half for draft in drafts[:1] if isinstance(target, type) for half in halved(draft, self._unbuilt(draft))
+        ]
+        self.drafts = [each for each in [*even, *drafts] if self._is_built(each)]
         if not self.drafts and isinstance(target, type):
-            self.drafts = rebuilt(found, target, self._unbuilt, Budget(self.learning))
+            self.drafts = rebuilt(drafts, target, self._unbuilt, Budget(self.learning))
         if isinstance(target, type) and is_narrow(self._built(), reading):
-            self.drafts += [each for each in map(plan_variants.divisible, found[:NARROW]) if self._is_built(each)]
+            self.drafts += [each for each in map(plan_variants.divisible, drafts[:NARROW]) if self._is_built(each)]
         self.built = self._built()
 
     def candidates(self, draft: Draft, family: Family, *, is_cross: bool) -> Iterator[Plan]:
         """The plans with arguments laid out as a family, likely ones first."""
-        what, sizes = self.what, self._sizes(draft)
+        roles, sizes = self.roles, self._sizes(draft)
         tables = sum(isinstance(each, nn.Embedding) for each in self._modules())
-        if not what.is_ids and tables:
+        if not roles.is_ids and tables:
             is_ids = [True, False] if "vocabulary" in sizes else [False, True]
         else:
             # without a table, what is called tokens holds features
-            is_ids = [False, True] if what.is_ids and self._modules() else [what.is_ids]
-        ways = [replace(what, is_ids=each) for each in is_ids]
-        if tables > 1 and what.key and what.key not in what.optional:
-            ways.insert(0, replace(what, is_ids=True, keys_are_ids=True))
+            is_ids = [False, True] if roles.is_ids and self._modules() else [roles.is_ids]
+        ways = [replace(roles, is_ids=each) for each in is_ids]
+        if tables > 1 and roles.key and roles.key not in roles.optional:
+            ways.insert(0, replace(roles, is_ids=True, keys_are_ids=True))
         # an input whose size is declared is given, in self-attention too
-        declared = tuple(name for name in (what.key, what.value) if name in self.wish.numbers.call)
+        declared = tuple(name for name in (roles.key, roles.value) if name in self.wish.numbers.call)
         for way in ways:
-            for more in extras(what):
+            for more in extras(roles):
                 for call in calls(
                     self.called, way, family, self.reading,
                     is_cross=is_cross, sizes=sizes, extras=(*more, *declared),
@@ -96,21 +98,21 @@ class Bench:
 
     def _declared(self, draft: Draft, call: Mapping[str, Any], *, is_cross: bool) -> Iterator[Plan]:
         """The plans of a draft and a call that can be what was declared."""
-        wish, what = self.wish, self.what
+        wish, roles = self.wish, self.roles
         plan = self.plan(draft, call, is_cross=is_cross)
         if wish.numbers:
-            inputs = (what.query, what.key, what.value)
+            inputs = (roles.query, roles.key, roles.value)
             ways = chain(
                 [call],
-                [{**call, what.value: [*call.get(what.value, ())[:-1], "dv"]}] if what.is_triple else [],
+                [{**call, roles.value: [*call.get(roles.value, ())[:-1], "dv"]}] if roles.is_triple else [],
                 _with_widths(call, draft, inputs),
             )
             bound = (self._numbered(draft, plan, each, inputs, is_cross=is_cross) for each in ways)
-            found = next((each for each in bound if each is not None), None)
-            if found is None:
+            numbered = next((each for each in bound if each is not None), None)
+            if numbered is None:
                 return
-            plan = found
-        if is_cross and call.get(what.key) == call.get(what.query) and (wish.call or wish.numbers):
+            plan = numbered
+        if is_cross and call.get(roles.key) == call.get(roles.query) and (wish.call or wish.numbers):
             # what is declared has keys as many as queries
             return
         if not self.is_masked:
@@ -136,8 +138,8 @@ class Bench:
     def _sizes(self, draft: Draft) -> dict[str, str]:
         """What the axes of a layout are called here."""
         sizes = self.plan(draft, {}, is_cross=False).sizes(-1)
-        found = _vocabularies(draft.symbols, self._modules(), sizes)
-        out = {"vocabulary": found[0], "vocabularies": " ".join(found)} if found else {}
+        vocabularies = _vocabularies(draft.symbols, self._modules(), sizes)
+        out = {"vocabulary": vocabularies[0], "vocabularies": " ".join(vocabularies)} if vocabularies else {}
         out["packed"] = "3*H*d" if "H" in draft.symbols and "D" not in draft.symbols else "3*D"
         has_weights = bool(self.weights)
         is_said = "D" in spoken(list(self.wish.call.values()))
@@ -145,7 +147,7 @@ class Bench:
             "D" not in draft.symbols
             and not has_weights
             and not is_said
-            and (self.what.is_triple or "d" in draft.symbols)
+            and (self.roles.is_triple or "d" in draft.symbols)
         ):
             out["D"] = "d"
         return out
@@ -153,7 +155,7 @@ class Bench:
     @property
     def weights(self) -> list[nn.Parameter]:
         """The parameters of what was built."""
-        return [each for one in self._modules() for each in one.parameters(recurse=False)]
+        return [each for module in self._modules() for each in module.parameters(recurse=False)]
 
     def _modules(self) -> list[nn.Module]:
         return list(self.built.modules()) if isinstance(self.built, nn.Module) else []
@@ -163,45 +165,45 @@ class Bench:
         mask = call.get("_mask")
         sized = {name: Named(name, "parameter", name) for name, value in call.items() if value == name}
         # an argument that is called as a symbol is no size of that name
-        known = {**{name: each for name, each in sized.items() if name not in LEGEND}, **draft.symbols}
-        if {"rows", "grid"} & {self.what.rest.get(name) for name in call}:
-            known.setdefault("L", replace(LEGEND["L"], equals="h*w"))
+        symbols = {**{name: each for name, each in sized.items() if name not in LEGEND}, **draft.symbols}
+        if {"rows", "grid"} & {self.roles.rest.get(name) for name in call}:
+            symbols.setdefault("L", replace(LEGEND["L"], equals="h*w"))
         return Plan(
             self.target,
             "cross" if is_cross else "self",
             draft.init,
             call,
-            named(draft.init, call, known),
+            named(draft.init, call, symbols),
             str(mask["argument"]) if isinstance(mask, Mapping) else "",
             self.namespace,
         )
 
     def worked(self, plan: Plan) -> Plan | None:
         """The plan, or what its errors make of it, if that runs in every probe."""
-        seen: list[Plan] = []
+        visited: list[Plan] = []
         waiting, self.reached = [(plan, 0)], plan
         while waiting and not self.budget.is_over:
-            each, depth = waiting.pop(0)
-            if each in seen or (self.wish.numbers and self.wish.numbers.sizes(each) is None):
+            candidate, depth = waiting.pop(0)
+            if candidate in visited or (self.wish.numbers and self.wish.numbers.sizes(candidate) is None):
                 continue
-            seen.append(each)
-            done = self.ran(each)
-            self.why = f"{self.why if depth else ''} {type(done.error).__name__}: {done.error}"
-            if done.error is not None and is_of_code(done.error, each):
-                self.telling.append(each)
-            if done.error is None:
-                if (lasting := plan_variants.lasting(each, self.runs)) is not None:
+            visited.append(candidate)
+            attempt = self.ran(candidate)
+            self.why = f"{self.why if depth else ''} {type(attempt.error).__name__}: {attempt.error}"
+            if attempt.error is not None and is_of_code(attempt.error, candidate):
+                self.telling.append(candidate)
+            if attempt.error is None:
+                if (lasting := plan_variants.lasting(candidate, self.runs)) is not None:
                     return lasting
             elif depth < DEEPEST:
-                more = mended(each, done.error)
-                if not more and self.reached is plan and told_widths(str(done.error)) is None:
-                    self.reached = each
-                waiting[:0] = [(self.renamed(one), depth + 1) for one in more]
+                more = mended(candidate, attempt.error)
+                if not more and self.reached is plan and told_widths(str(attempt.error)) is None:
+                    self.reached = candidate
+                waiting[:0] = [(self.renamed(variant), depth + 1) for variant in more]
         return None
 
     def renamed(self, plan: Plan) -> Plan:
         """A plan with the symbols that its call uses now; a number of the file's own is a symbol too."""
-        known = {each.name: each for each in plan.symbols}
+        symbols = {each.name: each for each in plan.symbols}
         draft = next((each for each in self.drafts if each.init == plan.init), Draft({}))
         call = dict(plan.call)
         numbers = {str(size): name for name, size in self.reading.numbers.items()}
@@ -213,9 +215,9 @@ class Bench:
                 and "D" not in draft.symbols
                 and name not in {*self.wish.call, *self.wish.numbers.call}
             ):
-                known["D"] = Named("D", "width", numbers.get(last, ""), fixed=int(last))
+                symbols["D"] = Named("D", "width", numbers.get(last, ""), fixed=int(last))
                 call[name] = [*value[:-1], "D"]
-        return replace(plan, call=call, symbols=named(plan.init, call, {**draft.symbols, **known}))
+        return replace(plan, call=call, symbols=named(plan.init, call, {**draft.symbols, **symbols}))
 
     def named(self, plan: Plan) -> Plan:
         """The plan with its symbols as its draft has them."""
@@ -224,8 +226,8 @@ class Bench:
 
     def _unbuilt(self, draft: Draft) -> Exception | None:
         """The error with which a draft is not built."""
-        done = self.ran(self.plan(draft, {}, is_cross=False))
-        return None if done.is_built else done.error
+        attempt = self.ran(self.plan(draft, {}, is_cross=False))
+        return None if attempt.is_built else attempt.error
 
     def _is_built(self, draft: Draft) -> bool:
         plan = self.plan(draft, {}, is_cross=False)
@@ -247,14 +249,14 @@ def _with_widths(call: Mapping[str, Any], draft: Draft, names: tuple[str, ...]) 
         yield {**call, **{name: [*shape[:-1], width] for name, shape in inputs.items()}}
 
 
-def _vocabularies(known: Mapping[str, Named], modules: Sequence[nn.Module], sizes: Mapping[str, int]) -> list[str]:
+def _vocabularies(symbols: Mapping[str, Named], modules: Sequence[nn.Module], sizes: Mapping[str, int]) -> list[str]:
     """The symbols that bound token numbers, the first first. sizes: of the symbols, as the modules were built."""
-    named = [name for name in known if init_role(name) == "vocabulary" and "type" not in name]
+    named = [name for name in symbols if init_role(name) == "vocabulary" and "type" not in name]
     rows = [each.num_embeddings for each in modules if isinstance(each, nn.Embedding)]
     free = [
         name
-        for name, each in known.items()
-        if each.meaning == "parameter" and not each.equals and init_role(each.said or name) in ("", "classes")
+        for name, symbol in symbols.items()
+        if symbol.meaning == "parameter" and not symbol.equals and init_role(symbol.said or name) in ("", "classes")
     ]
     fitting = [name for row in rows for name in free if 0 <= row - sizes.get(name, row + 1) < SPARE]
     return named or list(dict.fromkeys(fitting))[:1]

@@ -59,18 +59,18 @@ class Wanted:
         return bool(self.query and self.key and self.value)
 
 
-def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
+def wanted(parameters: Sequence[inspect.Parameter]) -> Wanted:
     """What each parameter of a call is for, by its name and its place."""
-    roles = {each.name: _role(each) for each in own}
+    roles = {each.name: _role(each) for each in parameters}
     if "columns" in roles.values():
         # beside a width, h is a height
         roles |= {name: "rows" for name in roles if name in ("h", "H")}
     # a number of heads may vary, whatever it is by default
     optional = frozenset(
-        each.name for each in own
-        if each.default is not EMPTY and (roles[each.name] != "heads" or type(each.default) is not int)
+        parameter.name for parameter in parameters
+        if parameter.default is not EMPTY and (roles[parameter.name] != "heads" or type(parameter.default) is not int)
     )  # fmt: skip
-    needed = [each.name for each in own if each.name not in optional]
+    needed = [each.name for each in parameters if each.name not in optional]
     taken: dict[str, str] = {}
     for role in ("query", "key", "value"):
         fitting = [name for name in roles if roles[name] == role]
@@ -93,8 +93,8 @@ def wanted(own: Sequence[inspect.Parameter]) -> Wanted:
     return Wanted(taken["query"], taken["key"], taken["value"], is_ids, rest, optional)
 
 
-def _role(each: inspect.Parameter) -> str:
-    return "mapping" if is_mapping(each.annotation) else "flag" if is_switch(each) else role_of(each)
+def _role(parameter: inspect.Parameter) -> str:
+    return "mapping" if is_mapping(parameter.annotation) else "flag" if is_switch(parameter) else role_of(parameter)
 
 
 def _is_count(name: str) -> bool:
@@ -102,10 +102,10 @@ def _is_count(name: str) -> bool:
     return name.startswith(("n_", "num_", "nb_")) or name in COUNTS
 
 
-def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str]) -> list[Family]:
+def families(roles: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str]) -> list[Family]:
     """The layouts that an input may have, the likeliest first. sizes: what an image's are called here."""
     layers = [each for each in _built_of(built) if _has_weights(each)]
-    packed = [layouts.TURNED, layouts.PACKED] if _is_turned(what, reading, built) else [layouts.PACKED, layouts.TURNED]
+    packed = [layouts.TURNED, layouts.PACKED] if _is_turned(roles, reading, built) else [layouts.PACKED, layouts.TURNED]
     splits = [
         layouts.HEADS,
         layouts.HEADS_SAME,
@@ -116,10 +116,10 @@ def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str
         layouts.MERGED_ALONE,
     ]
     image = [_image(sizes)] if "image" in sizes else []
-    if what.is_triple and not layers and "heads" not in what.rest.values():
+    if roles.is_triple and not layers and "heads" not in roles.rest.values():
         order = [*splits, *packed, layouts.ALONE]
     elif any(type(each).__name__.endswith("2d") for each in _built_of(built)):
-        beside = [layouts.IMAGE_TO_TOKENS] if what.key else []
+        beside = [layouts.IMAGE_TO_TOKENS] if roles.key else []
         order = [*image, layouts.IMAGE, *beside, *packed, layouts.IMAGE_LAST, layouts.CHANNELS, layouts.ALONE]
     elif any(isinstance(each, nn.Conv1d) for each in layers):
         order = [*packed[:1], layouts.CHANNELS, *packed[1:], layouts.ALONE, layouts.IMAGE, layouts.IMAGE_LAST]
@@ -144,24 +144,24 @@ def families(what: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str
     if any(isinstance(each, nn.Conv3d) for each in layers):
         order.insert(0, layouts.VIDEO)
     order += [layouts.ONE_STEP, layouts.VECTOR]
-    if reading.is_batch_first(what.query):
+    if reading.is_batch_first(roles.query):
         # its first axis is said to be the batch
         order = [each for each in order if each is not layouts.ALONE]
-    rank, batch = reading.rank(what.query), reading.batch_axis(what.query)
+    rank, batch = reading.rank(roles.query), reading.batch_axis(roles.query)
     if rank == len(layouts.STACKED.query) and 0 < batch < rank - 1:
         order.insert(0, _stacked(batch))
     # token numbers have no axis of features
     if rank and (
-        what.is_ids or (rank == len(layouts.ALONE.query) and any(isinstance(each, nn.Embedding) for each in layers))
+        roles.is_ids or (rank == len(layouts.ALONE.query) and any(isinstance(each, nn.Embedding) for each in layers))
     ):
         rank += 1
-    return sorted(order, key=lambda each: len(each.query) != rank) if rank else order
+    return sorted(order, key=lambda layout: len(layout.query) != rank) if rank else order
 
 
 def _stacked(batch: int) -> Family:
     """Rows of tokens whose batch is another axis than the first."""
-    axes = [[each for each in own if each != "B"] for own in (layouts.STACKED.query, layouts.STACKED.key)]
-    query, key = ([*own[:batch], "B", *own[batch:]] for own in axes)
+    axes = [[each for each in shape if each != "B"] for shape in (layouts.STACKED.query, layouts.STACKED.key)]
+    query, key = ([*shape[:batch], "B", *shape[batch:]] for shape in axes)
     return Family("".join(query), tuple(query), tuple(key), tuple(key))
 
 
@@ -172,7 +172,7 @@ def _built_of(built: Any) -> list[nn.Module]:
 
 def is_narrow(built: Any, reading: Reading) -> bool:
     """Whether widths that are primes leave a layer with nothing, or make groups of channels impossible."""
-    weights = [each for one in _built_of(built) for each in one.parameters(recurse=False) if not is_lazy(each)]
+    weights = [each for module in _built_of(built) for each in module.parameters(recurse=False) if not is_lazy(each)]
     return built is None or "GroupNorm" in reading.words or any(each.numel() == 0 for each in weights)
 
 
@@ -184,9 +184,9 @@ def _image(sizes: Mapping[str, str]) -> Family:
     return family("BDhw", f"B {sizes.get('channels', 'D')} {sizes['image']}")
 
 
-def _is_turned(what: Wanted, reading: Reading, built: Any) -> bool:
+def _is_turned(roles: Wanted, reading: Reading, built: Any) -> bool:
     """Whether a length comes before the batch."""
-    for name in (what.query, what.key, what.value):
+    for name in (roles.query, roles.key, roles.value):
         if reading.is_sequence_first(name):
             return True
         if reading.is_batch_first(name):
@@ -196,8 +196,8 @@ def _is_turned(what: Wanted, reading: Reading, built: Any) -> bool:
 
 
 def calls(
-    own: Sequence[inspect.Parameter],
-    what: Wanted,
+    parameters: Sequence[inspect.Parameter],
+    roles: Wanted,
     family: Family,
     reading: Reading,
     *,
@@ -210,46 +210,46 @@ def calls(
     is_cross: keys have a length of their own. sizes: what D and others are called here. extras: arguments that are
     given although they have a default.
     """
-    given: dict[str, list[Any]] = {}
+    choices: dict[str, list[Any]] = {}
     tied: dict[str, str] = {}
-    shapes = {what.query: family.query, what.key: family.key, what.value: family.value}
-    for each in own:
-        name = each.name
+    shapes = {roles.query: family.query, roles.key: family.key, roles.value: family.value}
+    for parameter in parameters:
+        name = parameter.name
         if name in shapes and name:
-            is_left_out = name in what.optional and name != what.query and name not in extras
-            if is_left_out and not is_cross and not what.is_triple:
+            is_left_out = name in roles.optional and name != roles.query and name not in extras
+            if is_left_out and not is_cross and not roles.is_triple:
                 continue
             shape = [sizes.get(axis, axis) for axis in shapes[name]]
             if PACKED.search(name) and "packed" in sizes:
                 shape = [sizes["packed"] if axis == "D" else axis for axis in shapes[name]]
             shape = shape if is_cross else [("L" if axis == "S" else axis) for axis in shape]
-            is_ids = what.is_ids and (name == what.query or (what.keys_are_ids and name == what.key))
-            given[name] = [{"_ids": shape[:-1], "below": _vocabulary(name, sizes)} if is_ids else shape]
-        elif name not in what.optional or name in extras:
-            role = what.rest[name]
-            if role == "sine" and "cosine" in what.rest.values():
-                tied[name] = next(other for other, own_role in what.rest.items() if own_role == "cosine")
+            is_ids = roles.is_ids and (name == roles.query or (roles.keys_are_ids and name == roles.key))
+            choices[name] = [{"_ids": shape[:-1], "below": _vocabulary(name, sizes)} if is_ids else shape]
+        elif name not in roles.optional or name in extras:
+            role = roles.rest[name]
+            if role == "sine" and "cosine" in roles.rest.values():
+                tied[name] = next(cosine for cosine, own_role in roles.rest.items() if own_role == "cosine")
                 continue
-            given[name] = list(_values(name, role, family, reading, sizes, keys="S" if is_cross else "L"))
-    places = product(*[range(min(len(each), MOST)) for each in given.values()])
+            choices[name] = list(_values(name, role, family, reading, sizes, keys="S" if is_cross else "L"))
+    places = product(*[range(min(len(each), MOST)) for each in choices.values()])
     for places_of_one in sorted(islice(places, LOOKED_AT), key=sum)[:WAYS]:
-        values = [each[at] for each, at in zip(given.values(), places_of_one, strict=True)]
+        values = [each[at] for each, at in zip(choices.values(), places_of_one, strict=True)]
         call: dict[str, Any] = {}
-        for name, value in zip(given, values, strict=True):
+        for name, value in zip(choices, values, strict=True):
             if isinstance(value, Mapping) and "means" in value:
                 shape = [axis if "L" in family.query or axis != "L" else "1" for axis in value["shape"]]
                 call["_mask"] = {"argument": name, **value, "shape": shape}
             else:
                 call[name] = value
-        call.update({name: call[other] for name, other in tied.items()})
-        yield {name: call[name] for name in [*(each.name for each in own), "_mask"] if name in call}
+        call.update({name: call[cosine] for name, cosine in tied.items()})
+        yield {name: call[name] for name in [*(each.name for each in parameters), "_mask"] if name in call}
 
 
 def _vocabulary(name: str, sizes: Mapping[str, str]) -> str:
     """What bounds the token numbers of an argument: the vocabulary that is called as it is, or the first one."""
     side = next((each for each in SIDES if name.startswith(each)), ())
-    own = [each for each in sizes.get("vocabularies", "").split() if each.startswith(side)]
-    return own[0] if side and own else sizes.get("vocabulary", "11")
+    names = [each for each in sizes.get("vocabularies", "").split() if each.startswith(side)]
+    return names[0] if side and names else sizes.get("vocabulary", "11")
 
 
 def _values(
@@ -272,7 +272,7 @@ def _values(
         yield from ({"_tuple": [each, each]} for each in (*ANGLES[5:], *ANGLES[4:5], *ANGLES[:4]))
     elif role in FIXED:
         yield from (
-            [_renamed(axis, width) for axis in each] if isinstance(each, list) else each for each in FIXED[role]
+            [_renamed(axis, width) for axis in value] if isinstance(value, list) else value for value in FIXED[role]
         )
     elif _is_count(name):
         yield {"batch": "B", "batch_size": "B", "bsz": "B", "seq_len": "L"}.get(name, name)
@@ -287,8 +287,8 @@ def _renamed(axis: str, width: str) -> str:
 EXTRA = ("cosine_sine", "cosine", "sine", "frequencies", "positions")
 
 
-def extras(what: Wanted) -> list[tuple[str, ...]]:
+def extras(roles: Wanted) -> list[tuple[str, ...]]:
     """Which arguments with a default may be needed all the same: none, those for positions, or a mask."""
-    found = tuple(name for name, role in what.rest.items() if role in EXTRA and name in what.optional)
-    masked = tuple(name for name, role in what.rest.items() if role == "mask" and name in what.optional)
-    return [(), *([found] if found else []), *([masked] if masked else [])]
+    positions = tuple(name for name, role in roles.rest.items() if role in EXTRA and name in roles.optional)
+    masked = tuple(name for name, role in roles.rest.items() if role == "mask" and name in roles.optional)
+    return [(), *([positions] if positions else []), *([masked] if masked else [])]

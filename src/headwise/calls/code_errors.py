@@ -48,9 +48,9 @@ class Latest(TorchFunctionMode):
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         self.name, self.args, self.options = getattr(func, "__name__", ""), tuple(args), dict(kwargs or {})
-        made = func(*args, **self.options)
-        self.linear = made if self.name == "linear" else self.linear
-        return made
+        result = func(*args, **self.options)
+        self.linear = result if self.name == "linear" else self.linear
+        return result
 
 
 class Silent(TypeError):
@@ -78,7 +78,7 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
         )
     if isinstance(error, TypeError) and WHOLE.search(str(error)):
         return plan is not None and not any(
-            isinstance(each, float) and each for each in (*plan.init.values(), *plan.call.values())
+            isinstance(value, float) and value for value in (*plan.init.values(), *plan.call.values())
         )
     if isinstance(error, TypeError) and is_unknown_option(error):
         # a layer that the search made takes less than the one that was meant
@@ -88,14 +88,14 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
     if isinstance(error, ValueError) and UNPACKED.search(str(error)):
         return plan is not None and _is_split_elsewhere(plan)
     if isinstance(error, TypeError) and COUNT.search(str(error)):
-        made = [] if plan is None else [each for each in plan.init.values() if isinstance(each, Mapping)]
+        mappings = [] if plan is None else [each for each in plan.init.values() if isinstance(each, Mapping)]
         # what the constructor was given by us may take other arguments than what was meant
-        return not any("_expr" in each for each in made) and _calls_itself_wrong(error)
+        return not any("_expr" in each for each in mappings) and _calls_itself_wrong(error)
     if isinstance(error, RuntimeError) and SHAPE.search(str(error)):
         return plan is not None and _is_wide(error) and _is_widened(plan)
     # the number may be one that it was called with
-    given = {} if plan is None else {name: each for name, each in plan.call.items() if not name.startswith("_")}
-    is_given = any(isinstance(each, str | int | float) for each in given.values())
+    arguments = {} if plan is None else {name: each for name, each in plan.call.items() if not name.startswith("_")}
+    is_given = any(isinstance(each, str | int | float) for each in arguments.values())
     return isinstance(error, TypeError) and NUMBER.search(str(error)) is not None and not is_given
 
 
@@ -111,9 +111,9 @@ def is_of_library(value: object) -> bool:
     return root in sys.stdlib_module_names and (file is None or file.startswith(sysconfig.get_path("stdlib")))
 
 
-def _is_furnished(made: Any, plan: Plan) -> bool:
+def _is_furnished(module: Any, plan: Plan) -> bool:
     """Whether something is a module that a constructor was given because it asked for some module."""
-    return _is_made_of(type(made).__name__, plan)
+    return _is_made_of(type(module).__name__, plan)
 
 
 def _is_made_of(kind: str, plan: Plan) -> bool:
@@ -124,23 +124,23 @@ def _is_made_of(kind: str, plan: Plan) -> bool:
 
 def _calls_itself_wrong(error: TypeError) -> bool:
     """Whether a function of the same file was called with what it does not take, by code of the file."""
-    frames, found = own_frames(error), COUNT.search(str(error))
+    frames, match = own_frames(error), COUNT.search(str(error))
     every = list(traceback.walk_tb(error.__traceback__))
     # what a library raised says nothing of the file
-    if not frames or frames[-1] != every[-1] or found is None or found[1] in SHARED:
+    if not frames or frames[-1] != every[-1] or match is None or match[1] in SHARED:
         return False
     frame, _ = frames[-1]
-    own = frame.f_locals.get("self")
-    function = getattr(type(own), found[1], None) or frame.f_globals.get(found[1])
+    instance = frame.f_locals.get("self")
+    function = getattr(type(instance), match[1], None) or frame.f_globals.get(match[1])
     return getattr(function, "__module__", None) == frame.f_globals.get("__name__")
 
 
 def _is_wide(error: Exception) -> bool:
     """Whether more entries are asked for than what weights made has, by one of the sizes that are asked for."""
-    found = SHAPE.search(str(error))
-    if found is None or not own_frames(error):
+    match = SHAPE.search(str(error))
+    if match is None or not own_frames(error):
         return False
-    shape, count = [int(each) for each in found[1].split(",")], int(found[2])
+    shape, count = [int(each) for each in match[1].split(",")], int(match[2])
     return -1 not in shape and count > 0 and prod(shape) % count == 0 and prod(shape) // count in shape
 
 
@@ -167,10 +167,10 @@ def _failed(plan: Plan, sizes: Mapping[str, int]) -> tuple[Exception | None, Lat
 def _is_tied(plan: Plan, sizes: Mapping[str, int]) -> bool:
     """Whether two widths that a class is built with are one, or one of them is no number."""
     try:
-        given = [evaluated(each, sizes) for each in plan.init.values() if isinstance(each, str)]
+        widths = [evaluated(each, sizes) for each in plan.init.values() if isinstance(each, str)]
     except (ValueError, KeyError, TypeError, SyntaxError):
         return True
-    return len(set(given)) < len(given)
+    return len(set(widths)) < len(widths)
 
 
 def _is_widened(plan: Plan) -> bool:
@@ -182,13 +182,13 @@ def _is_widened(plan: Plan) -> bool:
     for probe in range(PROBES):
         sizes = plan.sizes(probe)
         error, latest = _failed(plan, sizes)
-        found, frames = SHAPE.search(str(error)), [] if error is None else own_frames(error)
-        if found is None or not frames or _is_tied(plan, sizes):
+        match, frames = SHAPE.search(str(error)), [] if error is None else own_frames(error)
+        if match is None or not frames or _is_tied(plan, sizes):
             return False
         frame, _ = frames[-1]
-        shape, count = [int(each) for each in found[1].split(",")], int(found[2])
-        made = [each for each in tensors(latest.args) if each.numel() == count]
-        if not made or not all(each.grad_fn is not None for each in made) or -1 in shape:
+        shape, count = [int(each) for each in match[1].split(",")], int(match[2])
+        reshaped = [each for each in tensors(latest.args) if each.numel() == count]
+        if not reshaped or not all(each.grad_fn is not None for each in reshaped) or -1 in shape:
             return False
         if not any(prod(shape) == count * sizes[each] and sizes[each] in shape for each in heads):
             return False
@@ -205,8 +205,8 @@ def _is_split_elsewhere(plan: Plan) -> bool:
         parts = UNPACKED.search(str(error))
         if parts is None or latest.name != "split":
             return False
-        given = [*latest.args, *latest.options.values(), 0][:3]
-        whole, size, axis = given if len(given) == len(("whole", "size", "axis")) else (None, None, None)
+        arguments = [*latest.args, *latest.options.values(), 0][:3]
+        whole, size, axis = arguments if len(arguments) == len(("whole", "size", "axis")) else (None, None, None)
         if not (isinstance(whole, Tensor) and isinstance(size, int) and isinstance(axis, int)):
             return False
         # a layer of weights leaves its features last

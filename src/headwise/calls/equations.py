@@ -33,11 +33,11 @@ def solved(pairs: Sequence[tuple[str, int]], symbols: Sequence[Named]) -> dict[s
     return out if all(_fits(expression, value, out) for expression, value in every) else None
 
 
-def _fits(expression: str, value: int, known: Mapping[str, int]) -> bool:
+def _fits(expression: str, value: int, sizes: Mapping[str, int]) -> bool:
     """Whether an expression can be the value, as far as its symbols are known."""
-    if set(spoken(expression)) <= set(known):
-        return evaluated(expression, known) == value
-    parts = [known[each] for each in factors_of(expression) if each in known]
+    if set(spoken(expression)) <= set(sizes):
+        return evaluated(expression, sizes) == value
+    parts = [sizes[each] for each in factors_of(expression) if each in sizes]
     return all(value % part == 0 for part in parts)
 
 
@@ -47,23 +47,23 @@ def factors_of(expression: str) -> list[str]:
     return factors if all(each.isidentifier() or each.isdigit() for each in factors) else []
 
 
-def _solve(expression: str, value: int, known: dict[str, int]) -> None:
+def _solve(expression: str, value: int, sizes: dict[str, int]) -> None:
     """Learn the one symbol of an expression that is not known."""
-    unknown = sorted(set(spoken(expression)) - set(known))
+    unknown = sorted(set(spoken(expression)) - set(sizes))
     if len(unknown) != 1:
         return
     name, factors = unknown[0], factors_of(expression)
     if factors.count(name) == 1:
         rest = 1
-        for each in factors:
-            rest *= 1 if each == name else int(each) if each.isdigit() else known[each]
+        for factor in factors:
+            rest *= 1 if factor == name else int(factor) if factor.isdigit() else sizes[factor]
         if rest and value % rest == 0:
-            known[name] = value // rest
+            sizes[name] = value // rest
         return
-    fitting = (size for size in range(1, LARGEST) if evaluated(expression, {**known, name: size}) == value)
+    fitting = (size for size in range(1, LARGEST) if evaluated(expression, {**sizes, name: size}) == value)
     size = next(fitting, None)
     if size is not None:
-        known[name] = size
+        sizes[name] = size
 
 
 def fixed_at(plan: Plan, sizes: Mapping[str, int], part: str) -> Plan:
@@ -74,7 +74,8 @@ def fixed_at(plan: Plan, sizes: Mapping[str, int], part: str) -> Plan:
     built = set(spoken(list(plan.init.values()))) | {each.name for each in plan.symbols if each.equals}
     names = {name for name in sizes if part == "all" or (name in built) == (part == "init")}
     symbols = [
-        replace(each, fixed=sizes[each.name], equals="") if each.name in names else each for each in plan.symbols
+        replace(symbol, fixed=sizes[symbol.name], equals="") if symbol.name in names else symbol
+        for symbol in plan.symbols
     ]
     wide, heads = sizes.get("D", 0), sizes.get("H", 0)
     if {"D", "H"} <= names and wide % heads == 0 and all(each.name != "d" for each in symbols):
@@ -103,12 +104,12 @@ def declared_sizes(plan: Plan, others: Mapping[str, int]) -> dict[str, int]:
     return out
 
 
-def _free_factors(name: str, known: Mapping[str, int], equals: Mapping[str, str]) -> list[str]:
+def _free_factors(name: str, sizes: Mapping[str, int], equals: Mapping[str, str]) -> list[str]:
     """What a product is made of: whole numbers, known sizes, and free symbols."""
     out: list[str] = []
     for factor in factors_of(equals[name]):
-        is_made = factor in equals and factor not in known
-        out += _free_factors(factor, known, equals) if is_made else [factor]
+        is_made = factor in equals and factor not in sizes
+        out += _free_factors(factor, sizes, equals) if is_made else [factor]
     return out
 
 
@@ -122,8 +123,8 @@ def loosened(plan: Plan, named: Callable[[Plan], Plan], runs: Callable[[Plan], b
     out = plan
     for name in (each for each in free if each not in bound):
         # what is made of it varies with it
-        made = {each for each in bound if name in spoken(free[each].equals)}
-        symbols = tuple(free.get(each.name, each) if each.name in {name, *made} else each for each in out.symbols)
+        derived = {each for each in bound if name in spoken(free[each].equals)}
+        symbols = tuple(free.get(each.name, each) if each.name in {name, *derived} else each for each in out.symbols)
         wider = replace(out, symbols=symbols)
         if wider != out and runs(wider):
             out = wider

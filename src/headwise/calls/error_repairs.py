@@ -77,8 +77,8 @@ class Place:
     @property
     def arguments(self) -> list[str]:
         """The arguments of the call that the statement names, under whatever name."""
-        held = [self.names.get(each.id) for each in ast.walk(self.statement) if isinstance(each, ast.Name)]
-        return [name for name, value in self.options.items() if any(value is one for one in held)]
+        operands = [self.names.get(each.id) for each in ast.walk(self.statement) if isinstance(each, ast.Name)]
+        return [name for name, value in self.options.items() if any(value is operand for operand in operands)]
 
 
 def own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
@@ -89,10 +89,10 @@ def own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
 
 def place(error: BaseException, options: Mapping[str, Any]) -> Place:
     """Where an error came from, as far as code that no library wrote tells."""
-    found = own_frames(error)
-    if not found:
+    frames = own_frames(error)
+    if not frames:
         return Place(ast.Pass(), {}, options)
-    frame, line = found[-1]
+    frame, line = frames[-1]
     around = _around(frame, line)
     statement = around[0] if around else ast.Pass()
     tests = [each.test for each in around if isinstance(each, ast.If)]
@@ -117,12 +117,12 @@ def _tree(text: str) -> ast.AST:
 
 def _within(node: ast.AST, line: int) -> Iterator[ast.stmt]:
     """The statements below a node that a line is of."""
-    for each in ast.iter_child_nodes(node):
-        is_around = not isinstance(each, ast.stmt) or each.lineno <= line <= (each.end_lineno or each.lineno)
-        if is_around and not isinstance(each, ast.expr):
-            if isinstance(each, ast.stmt):
-                yield each
-            yield from _within(each, line)
+    for child in ast.iter_child_nodes(node):
+        is_around = not isinstance(child, ast.stmt) or child.lineno <= line <= (child.end_lineno or child.lineno)
+        if is_around and not isinstance(child, ast.expr):
+            if isinstance(child, ast.stmt):
+                yield child
+            yield from _within(child, line)
 
 
 def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int], reading: Reading) -> Iterator[Plan]:
@@ -138,15 +138,15 @@ def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int
         yield from batched(plan)
     if UNPACKED.search(text) or FEWER.search(text) or any(each.search(text) for each in RANKS):
         yield from _of_rank(plan, text, at)
-    if found := KERNEL.search(text):
-        larger = {"h": f"n+{found[1]}", "w": f"t+{found[2]}"}
+    if match := KERNEL.search(text):
+        larger = {"h": f"n+{match[1]}", "w": f"t+{match[2]}"}
         yield bound_to(plan, {name: each for name, each in larger.items() if name in free_of(plan)})
-    if found := CHUNKS.search(text):
-        yield from multiples(plan, int(found[1]), int(found[2]), sizes)
-    if found := SHAPE.search(text):
-        shape = [int(each) for each in found[1].split(",")]
+    if match := CHUNKS.search(text):
+        yield from multiples(plan, int(match[1]), int(match[2]), sizes)
+    if match := SHAPE.search(text):
+        shape = [int(each) for each in match[1].split(",")]
         yield from narrowed(plan, shape, sizes)
-        yield from reshaped(plan, shape, int(found[2]), sizes)
+        yield from reshaped(plan, shape, int(match[2]), sizes)
     if SIZES.search(text):
         numbers = [int(each) for each in re.findall(r"\d+", text)]
         yield from narrowed(plan, numbers, sizes)
@@ -162,7 +162,7 @@ def _as_tensors(plan: Plan, at: Place, reading: Reading) -> Iterator[Plan]:
     first = next((value for value in plan.call.values() if isinstance(value, list)), ["B", "L", "D"])
     ways = [list(_as_tensor(plan, name, first, reading)) for name in named or plain]
     # one way of each argument, then the next of each
-    yield from (each for own in zip_longest(*ways) for each in own if each is not None)
+    yield from (each for row in zip_longest(*ways) for each in row if each is not None)
 
 
 def _as_tensor(plan: Plan, name: str, first: Sequence[Any], reading: Reading) -> Iterator[Plan]:
@@ -182,8 +182,8 @@ def _of_pairs(plan: Plan) -> Iterator[Plan]:
     first, *others = [name for name, value in plan.call.items() if isinstance(value, list)] or [""]
     for name in others:
         shape = plan.call[name]
-        own = [each for each in spoken(shape[-1:]) if each not in spoken([plan.call[first], ["H", "d", "dv"]])]
-        if own and len(shape) == len(layouts.PACKED.query):
+        symbols = [each for each in spoken(shape[-1:]) if each not in spoken([plan.call[first], ["H", "d", "dv"]])]
+        if symbols and len(shape) == len(layouts.PACKED.query):
             yield replace(plan, call={**plan.call, name: ["B", "L", _keys(plan), shape[-1]]})
 
 
@@ -194,8 +194,10 @@ def _evened(plan: Plan) -> Plan:
     return replace(
         plan,
         symbols=tuple(
-            replace(each, even=True) if each.name in built and each.meaning in wide and not each.equals else each
-            for each in plan.symbols
+            replace(symbol, even=True)
+            if symbol.name in built and symbol.meaning in wide and not symbol.equals
+            else symbol
+            for symbol in plan.symbols
         ),
     )
 
@@ -209,8 +211,8 @@ def _as_numbers(plan: Plan, at: Place) -> Iterator[Plan]:
     inputs = [name for name, value in plan.call.items() if isinstance(value, list)]
     for name in [each for each in at.arguments if each in inputs] or inputs[::-1]:
         shape = plan.call[name]
-        for own in (shape, shape[:-1], ["L", "L"]):
-            yield replace(plan, call={**plan.call, name: {"_ids": own, "below": "2"}})
+        for axes in (shape, shape[:-1], ["L", "L"]):
+            yield replace(plan, call={**plan.call, name: {"_ids": axes, "below": "2"}})
 
 
 def _of_rank(plan: Plan, text: str, at: Place) -> Iterator[Plan]:
@@ -247,8 +249,8 @@ def _laid_out(plan: Plan, shapes: Mapping[str, Sequence[str]], family: Family) -
 def _needed(text: str, at: Place) -> tuple[int, int, Sequence[str]]:
     """How many axes were needed and came, and what they are called where they are unpacked; 0: that is not known."""
     for pattern in RANKS:
-        if found := pattern.search(text):
-            return int(found["need"]), int(found.groupdict().get("have") or 0), ()
+        if match := pattern.search(text):
+            return int(match["need"]), int(match.groupdict().get("have") or 0), ()
     statement = at.statement
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple) and UNPACKED.search(text):
         names = [last(each) for each in statement.targets[0].elts]
@@ -261,15 +263,15 @@ def _needed(text: str, at: Place) -> tuple[int, int, Sequence[str]]:
 def _families(rank: int, order: Sequence[str]) -> Iterator[Family]:
     """The layouts with so many axes, the one first whose axes are called as those of the code."""
     wide = next((at for at, each in enumerate(order) if init_role(each) == "width" and at), 0)
-    own = [each for each in (getattr(layouts, name) for name in layouts.__all__) if isinstance(each, Family)]
-    own = [each for each in own if len(each.query) == rank and "D" in each.query]
+    families = [each for each in (getattr(layouts, name) for name in layouts.__all__) if isinstance(each, Family)]
+    families = [each for each in families if len(each.query) == rank and "D" in each.query]
     preferred = [layouts.PACKED, layouts.IMAGE, layouts.IMAGE_LAST, layouts.STACKED, layouts.ALONE]
-    own.sort(key=lambda each: preferred.index(each) if each in preferred else len(preferred))
+    families.sort(key=lambda family: preferred.index(family) if family in preferred else len(preferred))
     # what has many axes is large if all of them are long
     rest = ["B", *MANY.get(rank, OTHERS)[: rank - 2]]
-    made = [
+    generated = [
         layouts.family("".join(axes), " ".join(axes))
         for place in dict.fromkeys((wide or rank - 1, rank - 1, 1, *([2] if rank in MANY else [])))
         for axes in [[*rest[:place], "D", *rest[place:]]]
     ]
-    yield from sorted([*own, *made], key=lambda each: bool(wide) and each.query[wide] != "D")
+    yield from sorted([*families, *generated], key=lambda family: bool(wide) and family.query[wide] != "D")

@@ -66,50 +66,50 @@ def learned(
     most, beyond = 0, None
     budget, order = Budget(work), count()
     waiting: list[_Waiting] = []
-    seen: list[Plan] = []
+    visited: list[Plan] = []
     met: Counter[tuple[str, int]] = Counter()
     lengths = {each for each in wish.init.values() if each in LENGTHS}
     for number, plan in enumerate(_seeds(missed)):
         heappush(waiting, _Waiting((number, 0, next(order)), plan, 0))
     while waiting and not budget.is_over:
-        one = heappop(waiting)
-        if one.plan in seen:
+        current = heappop(waiting)
+        if current.plan in visited:
             continue
-        seen.append(one.plan)
-        failed = _failed(one.plan)
+        visited.append(current.plan)
+        failed = _failed(current.plan)
         if failed is None:
-            found = _as_it_is(one.plan)
-            if wish.cross in (None, found.setting == "cross") and runs.all_run(found):
-                return found, beyond
+            working = _as_it_is(current.plan)
+            if wish.cross in (None, working.setting == "cross") and runs.all_run(working):
+                return working, beyond
             continue
         if failed.steps > most:
-            most, beyond = failed.steps, one.plan if one.depth else None
-        if one.depth == DEEPEST:
+            most, beyond = failed.steps, current.plan if current.depth else None
+        if current.depth == DEEPEST:
             continue
         at = place(failed.error, failed.options)
         more = [
-            *mended(one.plan, failed.error, declared=lengths),
-            *lessons(one.plan, failed.error, at, failed.sizes, reading),
+            *mended(current.plan, failed.error, declared=lengths),
+            *lessons(current.plan, failed.error, at, failed.sizes, reading),
         ]
         # of calls that fail alike, the second is changed later
         met[str(failed.error), failed.steps] += 1
-        rank = one.rank[0] + met[str(failed.error), failed.steps]
-        for each in (renamed(one) for one in more[:WIDEST] if _stands(one, wish)):
-            heappush(waiting, _Waiting((rank, -failed.steps, next(order)), each, one.depth + 1))
+        rank = current.rank[0] + met[str(failed.error), failed.steps]
+        for suggested in (renamed(variant) for variant in more[:WIDEST] if _stands(variant, wish)):
+            heappush(waiting, _Waiting((rank, -failed.steps, next(order)), suggested, current.depth + 1))
     return None, beyond
 
 
 def _seeds(missed: Sequence[Plan]) -> list[Plan]:
     """The likeliest of the calls that failed, one of each layout and draft, and some that were given more."""
-    found: dict[tuple[str, ...], Plan] = {}
+    by_layout: dict[tuple[str, ...], Plan] = {}
     fuller: dict[tuple[str, ...], Plan] = {}
-    for each in missed:
-        if each.call:
-            fixed = [(one.name, one.fixed) for one in each.symbols if one.fixed is not None]
-            one = found.setdefault((f"{each.init} {fixed}", str(each.call.get("_layout")), each.setting), each)
-            if not each.call.keys() <= one.call.keys():
-                fuller.setdefault(tuple(each.call), each)
-    return [*list(found.values())[:SEEDS], *list(fuller.values())[:FULLER]]
+    for plan in missed:
+        if plan.call:
+            fixed = [(symbol.name, symbol.fixed) for symbol in plan.symbols if symbol.fixed is not None]
+            first = by_layout.setdefault((f"{plan.init} {fixed}", str(plan.call.get("_layout")), plan.setting), plan)
+            if not plan.call.keys() <= first.call.keys():
+                fuller.setdefault(tuple(plan.call), plan)
+    return [*list(by_layout.values())[:SEEDS], *list(fuller.values())[:FULLER]]
 
 
 def _stands(plan: Plan, wish: Wish) -> bool:

@@ -245,7 +245,7 @@ def spelled(init: Given, call: Given) -> Wish:
     for name, shape in lists.items():
         axes = [names.get(size, size) for size in shape]
         shapes[name] = ["B", *axes[1:]] if shape[0] in batches and len(batches) == 1 else axes
-    return Wish(out, shapes, known=symbols, ranks={name: len(shape) for name, shape in lists.items()})
+    return Wish(out, shapes, symbols=symbols, ranks={name: len(shape) for name, shape in lists.items()})
 
 
 def _is_size(name: str, value: Any) -> bool:
@@ -270,5 +270,5 @@ def usual(built: Sequence[inspect.Parameter], reading: Reading) -> Iterator[Wish
         letter_sizes = {"D": wide, "H": heads, "d": max(1, wide // max(heads, 1)), "Hkv": max(1, heads // GROUPS)}
         fitting = letters | ({"d"} if {"D", "H"} <= letters else set())
         yield Wish(
-            known={name: replace(LEGEND[name], fixed=size) for name, size in letter_sizes.items() if name in fitting}
+            symbols={name: replace(LEGEND[name], fixed=size) for name, size in letter_sizes.items() if name in fitting}
         )

@@ -43,7 +43,7 @@ def find(
     init: Mapping[str, Any] | None = None,
     call: Mapping[str, Any] | None = None,
     cross: bool | None = None,
-    own: Collection[str] = (),
+    user_files: Collection[str] = (),
     finite: bool = True,
     work: int = ALL,
 ) -> Found:
@@ -52,8 +52,7 @@ def find(
     target: a class, a function, or a module that is built. namespace: of its file. init, call: what the person says
     of it, as `--init` and `--call`; the rest is found. A number in them is first bound to the size that stands at its
     place, which may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of
-    the same (False); None: both are tried. own: files that are the person's own. finite: whether NaN is a failure.
-    work: after which no other way is begun.
+    the same (False); None: both. user_files: the person's own. finite: whether NaN is a failure. work: the budget.
 
     What the person says and cannot be is an InputError, in one sentence. What cannot be built or run is in `failures`.
 
@@ -68,31 +67,32 @@ def find(
     function = callee(target)
     called = parameters(function) or starred(function)
     built = parameters(target) if isinstance(target, type) else []
-    given = checked_init(init, built), checked_call(call, called)
+    declared = checked_init(init, built), checked_call(call, called)
     reading = read(target, namespace)
     tried_on, failures, has_nan, budget = _copied(target), tuple[Tried, ...](), False, Budget(work)
-    ways, unfit = ((wish, LONGEST) for wish in _wishes(*given, cross)), None
+    ways, unfit = ((wish, LONGEST) for wish in _wishes(*declared, cross)), None
     for wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
         is_last = longest < LONGEST
         if is_last and (init or call or budget.is_over or not _may_run(failures)):
             break
         if _is_idle(wish, failures, unfit):
             continue
-        known = {**_fixed(target), **(_told(reading) if isinstance(target, type) and not built else {}), **wish.known}
-        full, spent = replace(wish, known=known, lengths=_lengths(target), finite=finite), min(longest, budget.left)
-        found = Search(tried_on, namespace, reading, full, own=tuple(own), work=spent).found()
-        has_nan = has_nan or found.has_nan
-        plans = tuple(_real(replace(plan, target=target), wish.numbers, built) for plan in found.plans)
-        missed = tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
+        file_sizes = _file_sizes(reading) if isinstance(target, type) and not built else {}
+        symbols = {**_fixed(target), **file_sizes, **wish.symbols}
+        full, spent = replace(wish, symbols=symbols, lengths=_lengths(target), finite=finite), min(longest, budget.left)
+        result = Search(tried_on, namespace, reading, full, user_files=tuple(user_files), work=spent).run()
+        has_nan = has_nan or result.has_nan
+        plans = tuple(_real(replace(plan, target=target), wish.numbers, built) for plan in result.plans)
+        missed = tuple(replace(each, plan=replace(each.plan, target=target)) for each in result.failures)
         if wish.is_bare:
             # the mask's sizes are none of the call's: it may stand as it is
             unfit = next(iter(plans), None)
             continue
         if plans and (unfit is None or any(plan.mask for plan in plans)):
-            return Found(plans, (*(failures if is_last else ()), *missed), has_nan, found.mask)
-        failures = _telling(failures, missed, is_last=is_last, is_whole=bool(given[1].freed))
+            return Found(plans, (*(failures if is_last else ()), *missed), has_nan, result.mask)
+        failures = _telling(failures, missed, is_last=is_last, is_whole=bool(declared[1].freed))
     if unfit is not None:
-        raise _unfit(given[1].freed["_mask"], unfit)
+        raise _unfit(declared[1].freed["_mask"], unfit)
     if not failures:
         raise refusal("refuse.calls.none", target=getattr(target, "__name__", type(target).__name__))
     return Found((), failures, has_nan)
@@ -133,20 +133,20 @@ def _resorts(
     target: Any,
     namespace: Mapping[str, Any],
     reading: Reading,
-    own: tuple[list[inspect.Parameter], list[inspect.Parameter]],
+    signatures: tuple[list[inspect.Parameter], list[inspect.Parameter]],
     cross: bool | None,
 ) -> Iterator[tuple[Wish, int]]:
     """What is searched where nothing else runs: what the file itself does, and usual sizes."""
     if isinstance(target, nn.Module):
         return
-    for given in used(target, namespace, *own):
-        wishes = list(_wishes(*given, cross))
+    for usage in used(target, namespace, *signatures):
+        wishes = list(_wishes(*usage, cross))
         # with sizes of headwise's own it may run all the same
-        more = [*wishes[1:2], replace(spelled(*given), cross=cross), *wishes[2:]] if is_small(*given) else []
+        more = [*wishes[1:2], replace(spelled(*usage), cross=cross), *wishes[2:]] if is_small(*usage) else []
         for wish in [*wishes[:1], *more]:
             yield wish, SHORT
     if isinstance(target, type):
-        for wish in usual(own[0], reading):
+        for wish in usual(signatures[0], reading):
             yield replace(wish, cross=cross), SHORT
 
 
@@ -157,24 +157,24 @@ def _is_called(kind: type) -> bool:
 
 def _wishes(init: Given, call: Given, cross: bool | None) -> Iterator[Wish]:
     """What is searched: with the person's numbers bound to sizes that vary, some to fixed ones, then as they are."""
-    known = symbols_of(init.kept)
+    symbols = symbols_of(init.kept)
     kept = {name: value for name, value in call.kept.items() if name != "_mask"}
-    known |= bound_in(call.kept, known)
+    symbols |= bound_in(call.kept, symbols)
     shapes = {name: value for name, value in {**call.freed, **kept}.items() if isinstance(value, list)}
     ranks = {name: len(value) for name, value in shapes.items()}
     numbers = {name: value for name, value in call.freed.items() if name != "_mask"}
     bound = Numbers(init.freed, numbers, call.freed.get("_mask"))
-    free = Wish(init.kept, kept, bound, call.kept.get("_mask"), known, ranks, cross)
+    free = Wish(init.kept, kept, bound, call.kept.get("_mask"), symbols, ranks, cross)
     yield free
     if bound.mask:
         yield replace(free, numbers=replace(bound, mask=None), is_bare=True)
     if bound:
         yield from (replace(free, fixed=part) for part in ("call", "init", "all"))
         mask = call.freed.get("_mask", free.mask)
-        yield Wish({**init.kept, **init.freed}, {**kept, **numbers}, Numbers(), mask, known, ranks, cross)
+        yield Wish({**init.kept, **init.freed}, {**kept, **numbers}, Numbers(), mask, symbols, ranks, cross)
 
 
-def _told(reading: Reading) -> dict[str, Named]:
+def _file_sizes(reading: Reading) -> dict[str, Named]:
     """The sizes of a class that takes none, by the names that its file gives to numbers."""
     letters = {LETTERS.get(init_role(name), ""): (name, size) for name, size in reversed([*reading.numbers.items()])}
     out = {letter: replace(LEGEND[letter], said=name, fixed=size) for letter, (name, size) in letters.items() if letter}
@@ -189,9 +189,9 @@ def _real(plan: Plan, bound: Numbers, built: list[Any]) -> Plan:
     """A plan with the sizes that the person gave, or that the constructor has by default."""
     real = bound.sizes(plan) if bound else None
     defaults = {
-        each.name: each.default
-        for each in built
-        if is_number(each.default) and isinstance(plan.init.get(each.name), str)
+        parameter.name: parameter.default
+        for parameter in built
+        if is_number(parameter.default) and isinstance(plan.init.get(parameter.name), str)
     }
     return replace(plan, real=real or Numbers(defaults).sizes(plan) or {})
 
@@ -215,8 +215,8 @@ def _lengths(target: Any) -> tuple[int, ...]:
     if isinstance(target, type) or not isinstance(target, nn.Module):
         return ()
     out = []
-    for each in target.modules():
-        for name, value in vars(each).items():
+    for module in target.modules():
+        for name, value in vars(module).items():
             role = init_role(name)
             sizes = value if isinstance(value, tuple | list) else (value,)
             if role in ("window", "length", "image") and all(type(size) is int for size in sizes):

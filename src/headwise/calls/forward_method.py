@@ -35,8 +35,8 @@ def lacks_forward(target: Any) -> bool:
         return False
     if not isinstance(target, type):
         # an attribute of the instance counts as much as a method
-        found = getattr(target, FORWARD, None)
-        return found is None or getattr(found, "__func__", found) is UNIMPLEMENTED
+        forward = getattr(target, FORWARD, None)
+        return forward is None or getattr(forward, "__func__", forward) is UNIMPLEMENTED
     return _defined(kind, FORWARD) is UNIMPLEMENTED and not any(map(_assigns_forward, methods_of(kind)))
 
 
@@ -46,12 +46,12 @@ def assigned_forward(kind: type) -> FunctionType | None:
     """
     if _defined(kind, FORWARD) is not UNIMPLEMENTED:
         return None
-    own = {each.__name__: each for each in methods_of(kind)}
-    for method in own.values():
+    methods = {each.__name__: each for each in methods_of(kind)}
+    for method in methods.values():
         if _assigns_forward(method):
             # a method that is called is loaded otherwise
-            found = [each.argval for each in get_instructions(method) if each.argrepr == each.argval in own]
-            return next((own[name] for name in reversed(found) if name != FORWARD), None)
+            loaded = [each.argval for each in get_instructions(method) if each.argrepr == each.argval in methods]
+            return next((methods[name] for name in reversed(loaded) if name != FORWARD), None)
     return None
 
 

@@ -31,14 +31,14 @@ def written(target: Any, namespace: Mapping[str, Any]) -> list[tuple[Callable[..
     What has no source at hand, and what torch or a library of layers wrote, is left out.
     """
     out: list[tuple[Callable[..., Any], Written]] = []
-    seen: set[int] = set()
+    visited: set[int] = set()
     waiting = [target]
     while waiting and len(out) < MOST:
-        each = waiting.pop(0)
-        if id(each) in seen:
+        current = waiting.pop(0)
+        if id(current) in visited:
             continue
-        seen.add(id(each))
-        for function in _functions(each):
+        visited.add(id(current))
+        for function in _functions(current):
             tree = tree_of(function)
             if tree is not None:
                 out.append((function, tree))
@@ -53,8 +53,8 @@ def _functions(target: Any) -> Iterator[Callable[..., Any]]:
         for parent in kind.__mro__:
             if _is_library(parent):
                 continue
-            for each in vars(parent).values():
-                function = inspect.unwrap(getattr(each, "__func__", each)) if callable(each) else each
+            for member in vars(parent).values():
+                function = inspect.unwrap(getattr(member, "__func__", member)) if callable(member) else member
                 if inspect.isfunction(function) and function.__code__.co_filename != "<string>":
                     yield function
     else:
@@ -72,10 +72,10 @@ def _is_library(code: Any) -> bool:
 def _named(tree: Written, scope: Mapping[str, Any]) -> Iterator[Any]:
     """The classes and functions that a tree names and that no library wrote."""
     for node in nodes_of(tree):
-        found = scope.get(node.id) if isinstance(node, ast.Name) else None
-        is_code = inspect.isfunction(found) or isinstance(found, type)
-        if is_code and not _is_library(found):
-            yield found
+        value = scope.get(node.id) if isinstance(node, ast.Name) else None
+        is_code = inspect.isfunction(value) or isinstance(value, type)
+        if is_code and not _is_library(value):
+            yield value
 
 
 def tree_of(function: Callable[..., Any]) -> Written | None:

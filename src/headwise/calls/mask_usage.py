@@ -30,7 +30,7 @@ class Meaning:
 
 def is_used_as_mask(tree: ast.AST, name: str) -> bool:
     """Whether a name chooses which scores are hidden, or is multiplied by a large number and added to them."""
-    return any(each.means != "additive" for each in _found(tree, name))
+    return any(each.means != "additive" for each in _meanings_in(tree, name))
 
 
 def meanings(trees: Sequence[ast.AST], masks: Collection[str] = ()) -> dict[str, Meaning]:
@@ -42,13 +42,13 @@ def meanings(trees: Sequence[ast.AST], masks: Collection[str] = ()) -> dict[str,
     for tree in trees:
         names = {node.id for node in nodes_of(tree) if isinstance(node, ast.Name)}
         names = {
-            each for each in names if each in masks or call_role(each) in ("mask", "bias") or "mask" in each.lower()
+            name for name in names if name in masks or call_role(name) in ("mask", "bias") or "mask" in name.lower()
         }
         for name in sorted(names):
-            for found in _found(tree, name):
-                known = out.get(name)
-                if known is None or (found.is_sure and not known.is_sure):
-                    out[name] = found
+            for meaning in _meanings_in(tree, name):
+                earlier = out.get(name)
+                if earlier is None or (meaning.is_sure and not earlier.is_sure):
+                    out[name] = meaning
     found_masks = [each for name, each in out.items() if call_role(name) in ("mask", "bias") or name in masks]
     first = next((each for each in found_masks if each.is_sure), found_masks[0] if found_masks else None)
     if first is not None:
@@ -56,7 +56,7 @@ def meanings(trees: Sequence[ast.AST], masks: Collection[str] = ()) -> dict[str,
     return out
 
 
-def _found(tree: ast.AST, name: str) -> Iterator[Meaning]:
+def _meanings_in(tree: ast.AST, name: str) -> Iterator[Meaning]:
     turn = 1
     for node in nodes_of(tree):
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
@@ -71,19 +71,19 @@ def _found(tree: ast.AST, name: str) -> Iterator[Meaning]:
             if sign:
                 yield _blocks(-sign * turn)
                 return
-    names = {name: turn, **{other: sign * turn for other, sign in _derived(tree, name).items()}}
+    names = {name: turn, **{alias: sign * turn for alias, sign in _derived(tree, name).items()}}
     for node in nodes_of(tree):
-        for each, sign in names.items():
+        for alias, sign in names.items():
             # a mask in another shape, scaled under the name that it then has: ext = (1 - ext) * -10000
-            filled = _filled(node, each) if each != name else 0
+            filled = _filled(node, alias) if alias != name else 0
             if filled:
                 yield _blocks(-filled * sign)
                 return
     for node in nodes_of(tree):
-        for each, sign in names.items():
-            found = _used(node, each, sign)
-            if found is not None:
-                yield found
+        for alias, sign in names.items():
+            meaning = _used(node, alias, sign)
+            if meaning is not None:
+                yield meaning
 
 
 def _filled(node: ast.AST, name: str) -> int:
@@ -101,8 +101,8 @@ def _derived(tree: ast.AST, name: str) -> dict[str, int]:
         value = node.value if isinstance(node, ast.Assign | ast.AugAssign) else None
         if not isinstance(target, ast.Name) or value is None or not _is_joined(node):
             continue
-        for known, turn in list(out.items()):
-            sign = _sign(value, known)
+        for alias, turn in list(out.items()):
+            sign = _sign(value, alias)
             if sign and target.id not in out:
                 out[target.id] = sign * turn
     return {each: sign for each, sign in out.items() if each != name}
@@ -147,9 +147,9 @@ def _called(node: ast.Call, name: str, turn: int) -> Meaning | None:
         signs = [_sign(each, name) for each in handed]
         # it takes additive masks too, so that what is done elsewhere counts more
         return Meaning("attend" if signs[0] * turn > 0 else "blocked", is_sure=False) if signs and signs[0] else None
-    for each in node.keywords:
-        sign = _sign(each.value, name)
-        if sign and each.arg in ("attn_mask", "key_padding_mask"):
+    for keyword in node.keywords:
+        sign = _sign(keyword.value, name)
+        if sign and keyword.arg in ("attn_mask", "key_padding_mask"):
             return Meaning("blocked" if sign * turn > 0 else "attend", is_sure=False)
     return None
 
@@ -186,8 +186,8 @@ def _sign(node: ast.AST, name: str) -> int:
     return _sign(node.body, name) or _sign(node.orelse, name) if isinstance(node, ast.IfExp) else 0
 
 
-def _is_true_like(sign: ast.cmpop, other: ast.expr) -> bool:
-    value = other.value if isinstance(other, ast.Constant) else 1
+def _is_true_like(sign: ast.cmpop, comparator: ast.expr) -> bool:
+    value = comparator.value if isinstance(comparator, ast.Constant) else 1
     if isinstance(sign, ast.Eq | ast.Is):
         return bool(value)
     if isinstance(sign, ast.NotEq | ast.IsNot):
@@ -204,10 +204,10 @@ def _is_low(node: ast.AST) -> bool:
 def _is_scaled(node: ast.AST) -> bool:
     """Whether a mask is multiplied by a large number, so that it can be added."""
     return any(
-        isinstance(each, ast.BinOp)
-        and isinstance(each.op, ast.Mult)
-        and any(_is_large(side) for side in (each.left, each.right))
-        for each in ast.walk(node)
+        isinstance(child, ast.BinOp)
+        and isinstance(child.op, ast.Mult)
+        and any(_is_large(side) for side in (child.left, child.right))
+        for child in ast.walk(node)
     )
 
 
@@ -216,7 +216,7 @@ def _is_left_of_one(node: ast.AST) -> bool:
     products = [each for each in ast.walk(node) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult)]
     sides = [side for each in products for side in (each.left, each.right) if isinstance(side, ast.BinOp)]
     return any(
-        isinstance(each.op, ast.Sub) and isinstance(each.left, ast.Constant) and each.left.value == 1 for each in sides
+        isinstance(side.op, ast.Sub) and isinstance(side.left, ast.Constant) and side.left.value == 1 for side in sides
     )
 
 

@@ -86,7 +86,7 @@ def _instance(name: str, kind: Any, namespace: Mapping[str, Any]) -> tuple[str, 
 
 def opening(target: Any, reading: Reading, namespace: Mapping[str, Any], wish: Wish, *, has_heads: bool) -> list[Draft]:
     """What a target may be built of, the likeliest first. has_heads: whether its call takes a number of heads."""
-    symbols = wish.known
+    symbols = wish.symbols
     if not isinstance(target, type):
         return plan_variants.unbuilt_drafts(symbols, wish.lengths, has_heads=has_heads)
     params = parameters(target)

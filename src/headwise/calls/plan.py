@@ -73,8 +73,8 @@ class Plan:
         derived = [each for each in self.symbols if each.equals]
         out = {each.name: each.fixed for each in self.symbols if each.fixed is not None}
         out.update(least_sizes(free) if probe < 0 else probe_sizes(free, derived, probe))
-        for each in derived:
-            out[each.name] = evaluated(each.equals, out)
+        for symbol in derived:
+            out[symbol.name] = evaluated(symbol.equals, out)
         return out
 
     def build(self, sizes: Mapping[str, int], *, seed: int = 0) -> Any:
@@ -85,13 +85,15 @@ class Plan:
             torch.default_generator.manual_seed(seed)
             # a module that stands by default would be the same one in every module that is built
             shared = {
-                each.name: each.default for each in parameters(self.target) if isinstance(each.default, nn.Module)
+                parameter.name: parameter.default
+                for parameter in parameters(self.target)
+                if isinstance(parameter.default, nn.Module)
             }
-            own = {}
+            copies = {}
             for name in shared.keys() - self.init.keys():
                 with contextlib.suppress(RuntimeError, TypeError):
-                    own[name] = copy.deepcopy(shared[name])
-            built = self.target(**own, **{name: self._value(value, sizes) for name, value in self.init.items()})
+                    copies[name] = copy.deepcopy(shared[name])
+            built = self.target(**copies, **{name: self._value(value, sizes) for name, value in self.init.items()})
         if isinstance(built, nn.Module):
             # a train of its own may return nothing
             built.eval()
@@ -108,8 +110,8 @@ class Plan:
         mask = self.call.get("_mask")
         if isinstance(mask, Mapping):
             shape = [self._size(each, sizes) for each in mask["shape"]]
-            made = _mask(str(mask["means"]), shape, sizes, keys=_key_axis(mask["shape"]))
-            options[str(mask["argument"])] = made.to(DTYPES[mask["dtype"]]) if "dtype" in mask else made
+            tensor = _mask(str(mask["means"]), shape, sizes, keys=_key_axis(mask["shape"]))
+            options[str(mask["argument"])] = tensor.to(DTYPES[mask["dtype"]]) if "dtype" in mask else tensor
         return self._placed(options)
 
     def _placed(self, options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -123,8 +125,8 @@ class Plan:
             return (), options
         names = [each.name for each in every if each.kind is each.POSITIONAL_ONLY]
         if any(each.kind is each.VAR_POSITIONAL for each in every):
-            known = {each.name for each in every if each.kind is not each.VAR_POSITIONAL}
-            names += [name for name in options if name not in known]
+            declared = {each.name for each in every if each.kind is not each.VAR_POSITIONAL}
+            names += [name for name in options if name not in declared]
             if len(names) > sum(each.kind is each.POSITIONAL_ONLY for each in every):
                 names = [name for name in options if name in names or _is_placed(name, every)]
         first = [name for name in names if name in options]
@@ -149,8 +151,8 @@ class Plan:
             return tuple(self._value(each, sizes) for each in value["_tuple"])
         if isinstance(value, Mapping) and "_expr" in value:
             # the person's own words, in the person's own file
-            known = {"torch": torch, "SimpleNamespace": SimpleNamespace, **self.namespace, **sizes}
-            return eval(value["_expr"], known)
+            scope = {"torch": torch, "SimpleNamespace": SimpleNamespace, **self.namespace, **sizes}
+            return eval(value["_expr"], scope)
         return value
 
     def _size(self, value: Any, sizes: Mapping[str, int]) -> int:
@@ -204,12 +206,12 @@ def _evaluated(node: ast.AST, sizes: Mapping[str, int]) -> int:
     raise ValueError(f"a size is made of symbols, whole numbers, + - * and //; got {ast.dump(node)}")
 
 
-def _key_axis(said: Sequence[Any]) -> int:
+def _key_axis(shape: Sequence[Any]) -> int:
     """Which axis of a mask is of the keys: the last one, but where samples come behind tokens, what is before them."""
-    end = len(said) - 1
-    while end > 0 and str(said[end]) == "1":
+    end = len(shape) - 1
+    while end > 0 and str(shape[end]) == "1":
         end -= 1
-    return end - 1 if end > 0 and said[end] == "B" else len(said) - 1
+    return end - 1 if end > 0 and shape[end] == "B" else len(shape) - 1
 
 
 def _mask(means: str, shape: list[int], sizes: Mapping[str, int], *, keys: int) -> Tensor:

@@ -65,12 +65,12 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     windows = _windows(free, probe)
     _shrunk(sizes, [each.name for each in free if each.is_small and each.name not in windows], probe)
     sizes |= windows
-    for each in free:
-        is_doubled = each.even or (probe % 4 == EVEN and each.meaning in HALVED and not each.is_small)
-        size = sizes[each.name] * (2 if is_doubled else 1)
-        while size < each.least:
+    for symbol in free:
+        is_doubled = symbol.even or (probe % 4 == EVEN and symbol.meaning in HALVED and not symbol.is_small)
+        size = sizes[symbol.name] * (2 if is_doubled else 1)
+        while size < symbol.least:
             size += 2 * PRIMES[-1]
-        sizes[each.name] = size if each.times == 1 else each.times * (1 + probe % (EVEN + 1))
+        sizes[symbol.name] = size if symbol.times == 1 else symbol.times * (1 + probe % (EVEN + 1))
     return sizes
 
 
@@ -80,7 +80,7 @@ def _shrunk(sizes: dict[str, int], small: Sequence[str], probe: int) -> None:
     least = PRIMES if len(small) < VOLUME else (*FEW, *PRIMES)
     for at, name in enumerate(small):
         size = least[(at + probe) % (len(small) + 1)]
-        holder = next((other for other, own in sizes.items() if own == size), name)
+        holder = next((symbol for symbol, value in sizes.items() if value == size), name)
         sizes[holder], sizes[name] = sizes[name], size
 
 
@@ -95,21 +95,21 @@ def least_sizes(free: Sequence[Free]) -> dict[str, int]:
     out = {}
     # windows come first: what holds them holds their product
     has_windows = bool(_windows(free, 0))
-    order = sorted(free, key=lambda each: (each.said != "windows", not each.is_small)) if has_windows else free
-    for each, prime in zip(order, (2, 3, *PRIMES, *PRIMES), strict=False):
-        size = prime * (2 if each.even else 1)
-        while size < each.least:
+    order = sorted(free, key=lambda symbol: (symbol.said != "windows", not symbol.is_small)) if has_windows else free
+    for symbol, prime in zip(order, (2, 3, *PRIMES, *PRIMES), strict=False):
+        size = prime * (2 if symbol.even else 1)
+        while size < symbol.least:
             size += 2 * PRIMES[-1]
-        out[each.name] = size if each.times == 1 else each.times
+        out[symbol.name] = size if symbol.times == 1 else symbol.times
     return out
 
 
 def _narrowed(sizes: dict[str, int], free: Sequence[Free], derived: Sequence[Free]) -> None:
     """Give small sizes to the factors of what becomes too wide."""
     expressions = {each.name: each.equals for each in derived}
-    for each in derived:
-        factors = _factors(each.equals, expressions)
-        evens = sum(one.even for one in free if one.name in factors)
+    for symbol in derived:
+        factors = _factors(symbol.equals, expressions)
+        evens = sum(factor.even for factor in free if factor.name in factors)
         others = [name for name in sizes if name not in factors]
         while prod(sizes.get(name, 1) for name in factors) << evens > WIDEST and others:
             widest, least = max(factors, key=lambda name: sizes.get(name, 0)), min(others, key=lambda name: sizes[name])

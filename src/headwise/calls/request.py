@@ -29,7 +29,7 @@ class Found:
 @dataclass(frozen=True)
 class Wish:
     """What the person said. init, call: what stands; numbers: what is bound to symbols; mask: with symbols for its
-    sizes; known: what its symbols mean; ranks: how many axes an input has; cross: whether keys may, must or must not
+    sizes; symbols: what they stand for; ranks: how many axes an input has; cross: whether keys may, must or must not
     have a length of their own. lengths: that a built module may insist on. finite: whether a call that gives NaN has
     failed. fixed: of which the numbers are always their sizes, as in
     `fixed_at`; "": of none. is_bare: what is declared of the mask fits
@@ -39,7 +39,7 @@ class Wish:
     call: Mapping[str, Any] = field(default_factory=dict)
     numbers: Numbers = field(default_factory=Numbers)
     mask: Mapping[str, Any] | None = None
-    known: Mapping[str, Named] = field(default_factory=dict)
+    symbols: Mapping[str, Named] = field(default_factory=dict)
     ranks: Mapping[str, int] = field(default_factory=dict)
     cross: bool | None = None
     lengths: tuple[int, ...] = ()
@@ -50,8 +50,8 @@ class Wish:
     @property
     def masked(self) -> str:
         """The argument whose mask is declared; "": there is none."""
-        said = self.mask or self.numbers.mask
-        return "" if said is None else str(said["argument"])
+        mask = self.mask or self.numbers.mask
+        return "" if mask is None else str(mask["argument"])
 
     def masks(self, plan: Plan) -> list[Mapping[str, Any]]:
         """What the declared mask may be in a plan, with symbols for its sizes."""

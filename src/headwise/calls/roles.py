@@ -280,7 +280,7 @@ def is_mapping(annotation: Any) -> bool:
 
 def _role(name: str, table: dict[str, str], parts: tuple[tuple[str, str], ...]) -> str:
     plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).strip("_").lower()
-    found = table.get(plain) or table.get(plain.replace("_", ""))
-    if found:
-        return found
+    role = table.get(plain) or table.get(plain.replace("_", ""))
+    if role:
+        return role
     return next((role for pattern, role in parts if re.search(pattern, plain)), "")

@@ -59,13 +59,13 @@ class Search:
         reading: Reading,
         wish: Wish,
         *,
-        own: tuple[str, ...] = (),
+        user_files: tuple[str, ...] = (),
         work: int,
     ) -> None:
         self.bench = Bench(target, namespace, reading, wish, work=work)
-        self.what, self.wish, self.own = self.bench.what, wish, own
+        self.roles, self.wish, self.user_files = self.bench.roles, wish, user_files
 
-    def found(self) -> Found:
+    def run(self) -> Found:
         """The plans and the failures."""
         bench = self.bench
         base, missed = self._placed(*self._base(self._layouts()))
@@ -82,23 +82,23 @@ class Search:
         masks = self.wish.masks(base)
         masked = next((plan.call["_mask"] for plan in plans if plan.mask and plan.mask == self.wish.masked), None)
         is_new = not any(
-            missed and each.setting == missed.setting and plan_variants.has_queries(each) for each in plans
+            missed and plan.setting == missed.setting and plan_variants.has_queries(plan) for plan in plans
         )
-        failed = tried(missed, self.own)[0] if missed is not None and is_new else None
+        failed = tried(missed, self.user_files)[0] if missed is not None and is_new else None
         failures = () if failed is None else (failed,)
         if self.wish.masked and masked is None and masks:
             # with the mask that was declared it fails
-            done = tried(bench.renamed(masked_by(base, self.wish.masked, masks[0])), self.own)[0]
-            failures = failures if done is None else (done, *failures)
+            masked_failure = tried(bench.renamed(masked_by(base, self.wish.masked, masks[0])), self.user_files)[0]
+            failures = failures if masked_failure is None else (masked_failure, *failures)
         return Found(tuple(plans), failures, bench.ran.has_nan, masked or next(iter(masks), None))
 
     def _placed(self, base: Plan | None, missed: Plan | None) -> tuple[Plan | None, Plan | None]:
         """The plan and the missed one; with the batch first, where torch's layers get their tokens from that alone, or
         where the output has an axis of samples with that alone.
         """
-        layouts, what = self._layouts(), self.what
+        layouts, roles = self._layouts(), self.roles
         is_guess = "_layout" not in self.wish.call and TURNED in layouts and PACKED in layouts
-        names = (what.query, what.key, what.value)
+        names = (roles.query, roles.key, roles.value)
         if base is None or not is_guess or any(self.bench.reading.is_sequence_first(name) for name in names):
             return base, missed
         layout = base.call.get("_layout")
@@ -107,25 +107,25 @@ class Search:
         is_lost = layout == TURNED.layout and not plan_variants.keeps_samples(base, self.bench.ran)
         if not is_one and not is_lost and (layout != TURNED.layout or not are_swapped(base)):
             return base, missed
-        other, beside = self._base([PACKED])
-        if other is None:
+        batch_first, beside = self._base([PACKED])
+        if batch_first is None:
             return base, missed
-        is_right = plan_variants.keeps_samples(other, self.bench.ran) if is_lost else not are_swapped(other)
-        return (other, beside) if is_right else (base, missed)
+        is_right = plan_variants.keeps_samples(batch_first, self.bench.ran) if is_lost else not are_swapped(batch_first)
+        return (batch_first, beside) if is_right else (base, missed)
 
     def _base(self, layouts: list[Family]) -> tuple[Plan | None, Plan | None]:
         """The first plan that runs; and the same with keys of their own, where that alone does not."""
-        bench, what = self.bench, self.what
-        settings = [each for each in (True, False) if self.wish.cross in (None, each) and (what.key or not each)]
+        bench, roles = self.bench, self.roles
+        settings = [each for each in (True, False) if self.wish.cross in (None, each) and (roles.key or not each)]
         # without weights nothing tells one layout from another but whether keys may have a length of their own
-        is_free = what.is_triple and not bench.weights
+        is_free = roles.is_triple and not bench.weights
         rounds = [([each], settings) for each in layouts]
         if is_free:
             # one query that has no axis of its own runs in code that needs as many keys as queries
             apart = [[each for each in layouts if (each in LAST) is is_last] for is_last in (False, True)]
-            rounds = [(own, [each]) for own in apart for each in settings]
+            rounds = [(group, [each]) for group in apart for each in settings]
         missed: list[Plan] = []
-        ways = (list(product(own, bench.drafts, among)) for own, among in rounds)
+        ways = (list(product(group, bench.drafts, among)) for group, among in rounds)
         for family, draft, is_cross in chain.from_iterable(ways):
             is_masked_tried, is_asked, odd = True, False, None
             for plan in bench.candidates(draft, family, is_cross=is_cross):
@@ -135,17 +135,17 @@ class Search:
                 if not plan.mask:
                     is_asked |= any(each in bench.why for each in WANTING)
                     is_masked_tried = is_asked
-                if ran is not None and not plan_variants.keeps_tokens(ran, what.query, bench.ran):
+                if ran is not None and not plan_variants.keeps_tokens(ran, roles.query, bench.ran):
                     odd = odd or ran
                     continue
                 if ran is not None:
                     beside = plan_variants.crossed(ran, missed)
-                    if beside is not None and ran.setting == "self" and what.key not in what.optional:
+                    if beside is not None and ran.setting == "self" and roles.key not in roles.optional:
                         if (turned := self._turned(draft, family)) is not None:
                             return turned, None
                         # a triangle is of many queries, as many as keys
-                        one = None if TRIANGLES & bench.reading.words else self._one_query(draft)
-                        return (ran, beside) if one is None else (one, self._with_more(one) or beside)
+                        one_query = None if TRIANGLES & bench.reading.words else self._one_query(draft)
+                        return (ran, beside) if one_query is None else (one_query, self._with_more(one_query) or beside)
                     return ran, beside
                 bench.missed.append(bench.reached)
                 if is_cross:
@@ -154,40 +154,40 @@ class Search:
                     return odd, None
             if odd is not None:
                 return odd, plan_variants.crossed(odd, missed)
-        found = next((one for one in map(self._one_query, bench.drafts) if one is not None), None)
-        return found, None if found is None else self._with_more(found)
+        one_query = next((plan for plan in map(self._one_query, bench.drafts) if plan is not None), None)
+        return one_query, None if one_query is None else self._with_more(one_query)
 
-    def _with_more(self, one: Plan) -> Plan | None:
+    def _with_more(self, one_query: Plan) -> Plan | None:
         """The plan with many queries that comes furthest: what runs with one query alone may be wrong with more."""
-        names = {each.name for each in one.symbols} | {"L"}
+        names = {each.name for each in one_query.symbols} | {"L"}
         many = [plan for plan in self.bench.missed if names <= {each.name for each in plan.symbols}]
-        return next((each.plan for each in furthest(many, self.own)), None)
+        return next((each.plan for each in furthest(many, self.user_files)), None)
 
     def _layouts(self) -> list[Family]:
         """How the arguments may be laid out, likely ways first."""
-        bench, what = self.bench, self.what
+        bench, roles = self.bench, self.roles
         init = bench.drafts[0].init if bench.drafts else {}
-        found = families(what, bench.reading, bench.built, _image_sizes(bench.target, init))
-        if what.is_triple and (what.key in self.wish.ranks or what.key in bench.reading.transposed):
+        layouts = families(roles, bench.reading, bench.built, _image_sizes(bench.target, init))
+        if roles.is_triple and (roles.key in self.wish.ranks or roles.key in bench.reading.transposed):
             # a product that lacks a transposition asks for such keys too: words have to say so
-            found = [*found, KEYS_TRANSPOSED, KEYS_TRANSPOSED_MERGED]
-        if self.wish.ranks.get(what.query, 0) > self.wish.ranks.get(what.key, MOST_AXES):
-            found = [KEYS_SHARED, KEYS_SHARED_HEADS, *found]
+            layouts = [*layouts, KEYS_TRANSPOSED, KEYS_TRANSPOSED_MERGED]
+        if self.wish.ranks.get(roles.query, 0) > self.wish.ranks.get(roles.key, MOST_AXES):
+            layouts = [KEYS_SHARED, KEYS_SHARED_HEADS, *layouts]
         if "_layout" in self.wish.call:
-            found = [each for each in found if each.layout == self.wish.call["_layout"]] or found
-        for name, axes in ((what.query, "query"), (what.key, "key"), (what.value, "value")):
+            layouts = [each for each in layouts if each.layout == self.wish.call["_layout"]] or layouts
+        for name, axes in ((roles.query, "query"), (roles.key, "key"), (roles.value, "value")):
             if name in self.wish.ranks:
                 # what the person said stands, whether a layout is known for it or not
-                found = [each for each in found if len(getattr(each, axes)) == self.wish.ranks[name]] or found
+                layouts = [each for each in layouts if len(getattr(each, axes)) == self.wish.ranks[name]] or layouts
             if isinstance(self.wish.call.get(name), list):
                 order = _order(self.wish.call[name])
-                found = [each for each in found if _order(getattr(each, axes)) == order] or found
-        return found
+                layouts = [each for each in layouts if _order(getattr(each, axes)) == order] or layouts
+        return layouts
 
     def _turned(self, draft: Draft, family: Family) -> Plan | None:
         """A plan with keys of their own that has the batch second; None: none runs, or the words say it is first."""
-        what, reading = self.what, self.bench.reading
-        is_said = reading.says_batch_first or any(map(reading.is_batch_first, (what.query, what.key, what.value)))
+        roles, reading = self.roles, self.bench.reading
+        is_said = reading.says_batch_first or any(map(reading.is_batch_first, (roles.query, roles.key, roles.value)))
         if family is not PACKED or is_said or TURNED not in self._layouts():
             return None
         ways = map(self.bench.worked, self.bench.candidates(draft, TURNED, is_cross=True))
@@ -195,7 +195,7 @@ class Search:
 
     def _one_query(self, draft: Draft) -> Plan | None:
         """A plan with one query for each sample, as a decoder that goes step by step has."""
-        if not self.what.key:
+        if not self.roles.key:
             return None
         for family in (ONE_QUERY, ONE_STEP, ONE_STEP_TURNED):
             for plan in self.bench.candidates(draft, family, is_cross=True):
@@ -206,11 +206,11 @@ class Search:
 
     def _freed(self, plan: Plan) -> Plan:
         """The plan with a width of its own for the values, where nothing binds it."""
-        bench, what = self.bench, self.what
-        shape = plan.call.get(what.value)
-        if not isinstance(shape, list) or what.value in self.wish.call or "dv" in [s.name for s in plan.symbols]:
+        bench, roles = self.bench, self.roles
+        shape = plan.call.get(roles.value)
+        if not isinstance(shape, list) or roles.value in self.wish.call or "dv" in [s.name for s in plan.symbols]:
             return plan
-        freed = bench.renamed(replace(plan, call={**plan.call, what.value: [*shape[:-1], "dv"]}))
+        freed = bench.renamed(replace(plan, call={**plan.call, roles.value: [*shape[:-1], "dv"]}))
         return freed if bench.ran(freed).error is None and bench.runs(freed) else plan
 
     def _settings(self, base: Plan) -> list[Plan]:
@@ -232,7 +232,7 @@ class Search:
         plain, spare = bench.ran(plan), list[Plan]()
         if self.wish.masked:
             return self._declared(plan, plain)
-        names = mask_arguments(bench.called, keys=self.what.key if plan.setting == "cross" else "")
+        names = mask_arguments(bench.called, keys=self.roles.key if plan.setting == "cross" else "")
         # what the person says of an argument stands
         for name in (name for name in names if name not in self.wish.call):
             for mask in masks(name, bench.reading, keys="S" if plan.setting == "cross" else "L"):
@@ -240,14 +240,14 @@ class Search:
                     return next((each for each in spare[:SPARE] if bench.runs(each)), None)
                 if "L" in mask["shape"] and not plan_variants.has_queries(plan):
                     continue
-                each = bench.renamed(masked_by(plan, name, mask))
-                done = bench.ran(each)
-                if done.error is not None or done.shapes[:1] != plain.shapes[:1]:
+                variant = bench.renamed(masked_by(plan, name, mask))
+                attempt = bench.ran(variant)
+                if attempt.error is not None or attempt.shapes[:1] != plain.shapes[:1]:
                     continue
-                if done.sum == plain.sum:
-                    spare.append(each)
-                elif bench.runs(each):
-                    return each
+                if attempt.sum == plain.sum:
+                    spare.append(variant)
+                elif bench.runs(variant):
+                    return variant
         return next((each for each in spare[:SPARE] if bench.runs(each)), None)
 
     def _declared(self, plan: Plan, plain: Attempt) -> Plan | None:
@@ -260,7 +260,7 @@ class Search:
     def _failures(self) -> tuple[Tried, ...]:
         """What came furthest; before all what no other call lets pass."""
         bench = self.bench
-        return furthest(bench.telling or [plan for plan in bench.missed if plan.call] or bench.missed, self.own)
+        return furthest(bench.telling or [plan for plan in bench.missed if plan.call] or bench.missed, self.user_files)
 
 
 def _order(shape: Sequence[Any]) -> list[str]:
@@ -278,7 +278,7 @@ def _image_sizes(target: Any, init: Mapping[str, Any]) -> dict[str, str]:
             out["image"] = " ".join(map(str, value["_tuple"]))
         elif init_role(name) == "patch" and isinstance(value, str):
             out.setdefault("image", f"n*{value} n*{value}")
-    for each in parameters(target) if isinstance(target, type) else []:
-        if each.name in CHANNELS:
-            out["channels"] = str(init.get(each.name, each.default))
+    for parameter in parameters(target) if isinstance(target, type) else []:
+        if parameter.name in CHANNELS:
+            out["channels"] = str(init.get(parameter.name, parameter.default))
     return out

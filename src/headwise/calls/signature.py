@@ -36,32 +36,32 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         every = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return []
-    own = [each for each in every if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    named = [each for each in every if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
     if not isinstance(function, type):
-        return arguments_of([*own, *keyword_arguments(function)], _owner(function), function)
-    if len(every) - len(own) == len(("*args", "**kwargs")):
+        return arguments_of([*named, *keyword_arguments(function)], _owner(function), function)
+    if len(every) - len(named) == len(("*args", "**kwargs")):
         maker = next((at for at, each in enumerate(function.__mro__) if "__init__" in vars(each)), 0)
         above = next(iter(function.__mro__[maker + 1 :]), object)
         if above not in (object, nn.Module):
-            names = {each.name for each in own}
-            own += [each for each in parameters(above) if each.name not in names]
-    return own
+            names = {each.name for each in named}
+            named += [each for each in parameters(above) if each.name not in names]
+    return named
 
 
 def _owner(function: Any) -> Any:
     """The class of a method of a module; a function itself."""
-    held = getattr(function, "__self__", None)
-    return type(held) if isinstance(held, nn.Module) else function
+    instance = getattr(function, "__self__", None)
+    return type(instance) if isinstance(instance, nn.Module) else function
 
 
 def whole(target: Any, init: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
     """The class that a `functools.partial` of a class is of, and what is given to it: what is said, then its own."""
     while isinstance(target, functools.partial) and isinstance(target.func, type):
         names = [each.name for each in parameters(target.func)]
-        own = {**dict(zip(names, target.args, strict=False)), **target.keywords}
-        if len(target.args) > len(names) or any(isinstance(each, Mapping | list) for each in own.values()):
+        arguments = {**dict(zip(names, target.args, strict=False)), **target.keywords}
+        if len(target.args) > len(names) or any(isinstance(each, Mapping | list) for each in arguments.values()):
             break
-        target, init = target.func, {**own, **(init or {})}
+        target, init = target.func, {**arguments, **(init or {})}
     return target, init
 
 
@@ -78,14 +78,14 @@ def starred(function: Any) -> list[inspect.Parameter]:
 
 def _unbound(kind: type, function: Any) -> Any:
     """A method of a class without its first parameter."""
-    own = inspect.signature(function)
-    every = list(own.parameters.values())[1:]
+    signature = inspect.signature(function)
+    every = list(signature.parameters.values())[1:]
     # what takes all other keywords stands last
     every[len(every) - 1 :] = [*keyword_arguments(function), *every[len(every) - 1 :]]
     every = arguments_of(every, kind, function)
 
     class Bound:
-        __signature__ = own.replace(parameters=every)
+        __signature__ = signature.replace(parameters=every)
 
         def __call__(self) -> None: ...
 

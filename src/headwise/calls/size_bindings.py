@@ -89,12 +89,12 @@ class Numbers:
             pairs = [*self._init_pairs(plan.init), *self._call_pairs(plan.call)]
         except Mismatch:
             return None
-        found = solved(pairs, plan.symbols)
-        if self.mask is None or found is None:
-            return found
-        said = plan.call.get("_mask")
-        is_bound = isinstance(said, Mapping) and said["argument"] == self.mask["argument"]
-        shapes = [said["shape"]] if is_bound and isinstance(said, Mapping) else self._mask_shapes(plan)
+        sizes = solved(pairs, plan.symbols)
+        if self.mask is None or sizes is None:
+            return sizes
+        mask = plan.call.get("_mask")
+        is_bound = isinstance(mask, Mapping) and mask["argument"] == self.mask["argument"]
+        shapes = [mask["shape"]] if is_bound and isinstance(mask, Mapping) else self._mask_shapes(plan)
         ways = (solved([*pairs, *_paired(each, self.mask["shape"])], plan.symbols) for each in shapes)
         return next((each for each in ways if each is not None), None)
 
@@ -117,8 +117,8 @@ class Numbers:
             return []
         keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
         names = {each.name for each in plan.symbols}
-        found = declared_shapes(str(self.mask["argument"]), str(self.mask["means"]), keys=keys)
-        return [list(each) for each in found if len(each) == len(self.mask["shape"]) and set(spoken(each)) <= names]
+        shapes = declared_shapes(str(self.mask["argument"]), str(self.mask["means"]), keys=keys)
+        return [list(each) for each in shapes if len(each) == len(self.mask["shape"]) and set(spoken(each)) <= names]
 
     def _init_pairs(self, init: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         return _pairs(init, self.init)
@@ -127,9 +127,9 @@ class Numbers:
         return _pairs(call, self.call)
 
 
-def _pairs(plan: Mapping[str, Any], said: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def _pairs(plan: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """The expressions of a plan, and the numbers that are declared in their places."""
-    for name, value in said.items():
+    for name, value in declared.items():
         pairs: Pairs = []
         bound = _bound(plan.get(name), value, pairs)
         if not _is_same(bound, plan.get(name)):
@@ -151,56 +151,56 @@ def _paired(shape: Sequence[str], numbers: Sequence[int]) -> Pairs:
     return list(zip(map(str, shape), numbers, strict=True))
 
 
-def _bound(there: Any, said: Any, pairs: Pairs) -> Any:
+def _bound(there: Any, declared: Any, pairs: Pairs) -> Any:
     """A declared value with what stands in its place in a plan for each of its numbers that is a size there.
 
     there: the value in the plan. pairs: gets the expressions with their numbers.
     """
-    if is_number(said):
+    if is_number(declared):
         if not isinstance(there, str) or not _is_size(there):
-            return said
-        pairs.append((there, said))
+            return declared
+        pairs.append((there, declared))
         return there
-    if isinstance(said, list):
-        if not is_numeric(said):
-            return said
-        if not isinstance(there, list) or len(there) != len(said):
-            raise Mismatch(repr(said))
-        pairs += _paired(there, said)
+    if isinstance(declared, list):
+        if not is_numeric(declared):
+            return declared
+        if not isinstance(there, list) or len(there) != len(declared):
+            raise Mismatch(repr(declared))
+        pairs += _paired(there, declared)
         return [str(each) for each in there] if [str(each) for each in there] != there else there
-    if isinstance(said, Mapping) and isinstance(there, Mapping):
+    if isinstance(declared, Mapping) and isinstance(there, Mapping):
         for key in ("_tuple", "_ids"):
-            if key in said:
-                return _inner(there, said, key, pairs)
-        if "_expr" in said and "_expr" in there:
-            return {"_expr": _expression(str(there["_expr"]), str(said["_expr"]), pairs)}
-    elif isinstance(said, Mapping) and "_expr" not in said and is_numeric(said):
-        raise Mismatch(repr(said))
-    return said
+            if key in declared:
+                return _inner(there, declared, key, pairs)
+        if "_expr" in declared and "_expr" in there:
+            return {"_expr": _expression(str(there["_expr"]), str(declared["_expr"]), pairs)}
+    elif isinstance(declared, Mapping) and "_expr" not in declared and is_numeric(declared):
+        raise Mismatch(repr(declared))
+    return declared
 
 
-def _inner(there: Mapping[str, Any], said: Mapping[str, Any], key: str, pairs: Pairs) -> dict[str, Any]:
+def _inner(there: Mapping[str, Any], declared: Mapping[str, Any], key: str, pairs: Pairs) -> dict[str, Any]:
     """Several values, or token numbers and what they are below."""
-    old, new = there.get(key), said[key]
+    old, new = there.get(key), declared[key]
     if not isinstance(old, list | tuple) or len(old) != len(new):
-        raise Mismatch(repr(said))
-    out: dict[str, Any] = {**said, key: [_bound(a, b, pairs) for a, b in zip(old, new, strict=True)]}
-    if "below" in said:
-        out["below"] = _bound(there.get("below"), said["below"], pairs)
+        raise Mismatch(repr(declared))
+    out: dict[str, Any] = {**declared, key: [_bound(a, b, pairs) for a, b in zip(old, new, strict=True)]}
+    if "below" in declared:
+        out["below"] = _bound(there.get("below"), declared["below"], pairs)
     return out
 
 
-def _expression(there: str, said: str, pairs: Pairs) -> str:
+def _expression(there: str, declared: str, pairs: Pairs) -> str:
     """Python that is declared, with the symbols of what stands in its place."""
     try:
-        old, new = (ast.parse(each, mode="eval").body for each in (there, said))
+        old, new = (ast.parse(each, mode="eval").body for each in (there, declared))
     except SyntaxError:
-        return said
+        return declared
     before = len(pairs)
     text = ast.unparse(_joined(old, new, pairs))
     if _plain(text) == _plain(there):
         return there
-    return said if len(pairs) == before else text
+    return declared if len(pairs) == before else text
 
 
 def _joined(old: ast.AST, new: ast.AST, pairs: Pairs) -> Any:
@@ -211,10 +211,13 @@ def _joined(old: ast.AST, new: ast.AST, pairs: Pairs) -> Any:
             return old
         return new
     if isinstance(new, ast.Call) and isinstance(old, ast.Call):
-        known = {each.arg: each.value for each in old.keywords}
+        values = {each.arg: each.value for each in old.keywords}
         words = [
-            ast.keyword(each.arg, _joined(known[each.arg], each.value, pairs) if each.arg in known else each.value)
-            for each in new.keywords
+            ast.keyword(
+                keyword.arg,
+                _joined(values[keyword.arg], keyword.value, pairs) if keyword.arg in values else keyword.value,
+            )
+            for keyword in new.keywords
         ]
         args = new.args
         if len(old.args) == len(args):

@@ -59,20 +59,20 @@ def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterat
         if sizes[a] * sizes[b] + 1 in numbers:
             yield from (bound_to(plan, {a: x, b: x}) for x in built if sizes[x] ** 2 + 1 in numbers)
     for name in (each for each in [*inputs, *built] if sizes[each] in numbers):
-        for each in _expressions([*(built if name in inputs else inputs)]):
-            size = evaluated(each, sizes)
+        for expression in _expressions([*(built if name in inputs else inputs)]):
+            size = evaluated(expression, sizes)
             if size in numbers and size != sizes[name] and size > 0:
-                yield bound_to(plan, {name: each})
+                yield bound_to(plan, {name: expression})
 
 
 def multiples(plan: Plan, have: int, factor: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
     """The length of an input that must be divided by something, as a multiple of it; both sides of an image at once."""
     free, inputs = free_of(plan), _inputs(plan)
     built = [name for name, each in free.items() if each.meaning == "parameter" and name not in inputs]
-    said = next((each for each in _expressions(built) if evaluated(each, sizes) == factor), "")
-    for name in (each for each in free if sizes[each] == have and each in inputs and said):
-        images = {"h": f"n*({said})", "w": f"t*({said})"}
-        yield bound_to(plan, images if name in images and set(images) <= set(free) else {name: f"n*({said})"})
+    divisor = next((each for each in _expressions(built) if evaluated(each, sizes) == factor), "")
+    for name in (each for each in free if sizes[each] == have and each in inputs and divisor):
+        images = {"h": f"n*({divisor})", "w": f"t*({divisor})"}
+        yield bound_to(plan, images if name in images and set(images) <= set(free) else {name: f"n*({divisor})"})
 
 
 def grouped(plan: Plan) -> Iterator[Plan]:
@@ -104,8 +104,8 @@ def _headed(plan: Plan, heads: str, wide: str) -> Plan:
     if heads == "H" or any(each.name == "H" for each in plan.symbols):
         return bound_to(plan, {wide: f"{heads}*d"})
     init = {name: _spelled(value, heads, "H") for name, value in plan.init.items()}
-    said = next(each for each in plan.symbols if each.name == heads)
-    head = replace(LEGEND["H"], said=said.said or heads)
+    symbol = next(each for each in plan.symbols if each.name == heads)
+    head = replace(LEGEND["H"], said=symbol.said or heads)
     symbols = [head if each.name == heads else each for each in plan.symbols]
     symbols = [replace(each, equals="H*d") if each.name == wide else each for each in symbols]
     return replace(plan, init=init, symbols=tuple(symbols))
@@ -153,15 +153,15 @@ def narrowed(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> It
     for name, value in plan.call.items():
         if call_role(name) in ANGLED and isinstance(value, Mapping) and "polar" in str(value.get("_expr")):
             for need in dict.fromkeys(each for each in numbers if each > 1):
-                for said in _made_of(need, sizes):
-                    turned = {"_expr": f"torch.polar(torch.ones(L, {said}), torch.randn(L, {said}))"}
+                for width in _made_of(need, sizes):
+                    turned = {"_expr": f"torch.polar(torch.ones(L, {width}), torch.randn(L, {width}))"}
                     yield replace(plan, call={**plan.call, name: turned})
     angles = {name: value for name, value in plan.call.items() if call_role(name) in ANGLED}
     wide = {_width(value, sizes) for value in angles.values()} & set(numbers)
     for have in wide - {0}:
         for need in (each for each in dict.fromkeys(numbers) if each != have and each > 1):
-            for said in _made_of(need, sizes):
-                call = {name: _ending(value, said, have, sizes) for name, value in angles.items()}
+            for width in _made_of(need, sizes):
+                call = {name: _ending(value, width, have, sizes) for name, value in angles.items()}
                 yield replace(plan, call={**plan.call, **call})
 
 
@@ -192,9 +192,9 @@ def _width(value: Any, sizes: Mapping[str, int]) -> int:
     return next((evaluated(each[-1], sizes) for each in _ends(value)), 0)
 
 
-def _ending(value: Any, said: str, have: int, sizes: Mapping[str, int]) -> Any:
+def _ending(value: Any, width: str, have: int, sizes: Mapping[str, int]) -> Any:
     """Angles of another width."""
     if not _ends(value) or _width(value, sizes) != have:
         return value
-    found = [[*each[:-1], said] for each in _ends(value)]
-    return {"_tuple": found} if isinstance(value, Mapping) else found[0]
+    shapes = [[*each[:-1], width] for each in _ends(value)]
+    return {"_tuple": shapes} if isinstance(value, Mapping) else shapes[0]

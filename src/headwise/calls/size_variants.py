@@ -52,19 +52,19 @@ class Variant:
 def _role(parameter: inspect.Parameter, reading: Reading) -> str:
     """The role of a parameter of a constructor; "": it keeps its default, or is a free size."""
     role = init_role(parameter.name)
-    default, said = parameter.default, str(parameter.annotation)
+    default, annotation = parameter.default, str(parameter.annotation)
     if default is EMPTY and parameter.name in reading.modules:
         return "module"
     if parameter.name in reading.kernels and role in ("", "width"):
         return "kernel"
-    if isinstance(default, bool) or said in ("bool", "<class 'bool'>"):
+    if isinstance(default, bool) or annotation in ("bool", "<class 'bool'>"):
         return "flag"
     if role == "device":
         return role
     if parameter.name in reading.along and isinstance(default, int) and -AXES <= default < AXES:
         # the number of an axis, whatever its name has of a width
         return "axis"
-    if isinstance(default, str) or said in ("str", "<class 'str'>") or parameter.name in reading.choices:
+    if isinstance(default, str) or annotation in ("str", "<class 'str'>") or parameter.name in reading.choices:
         return "text"
     if isinstance(default, float) and role != "dropout":
         return "number"
@@ -94,10 +94,12 @@ def _is_count(default: Any, reading: Reading) -> bool:
     return default is EMPTY and not CLONED.isdisjoint(reading.words)
 
 
-def variants(own: Sequence[inspect.Parameter], reading: Reading, given: Mapping[str, Any]) -> Iterator[Variant]:
+def variants(
+    parameters: Sequence[inspect.Parameter], reading: Reading, arguments: Mapping[str, Any]
+) -> Iterator[Variant]:
     """The variants, those that differ in the fewest things from the likeliest first."""
-    roles = {each.name: _role(each, reading) for each in own}
-    needed = [each.name for each in own if each.default is EMPTY]
+    roles = {each.name: _role(each, reading) for each in parameters}
+    needed = [each.name for each in parameters if each.default is EMPTY]
     if "width" not in roles.values():
         unknown = [name for name in needed if roles[name] == ""]
         roles.update(dict.fromkeys(unknown[:1], "width"))
@@ -109,13 +111,13 @@ def variants(own: Sequence[inspect.Parameter], reading: Reading, given: Mapping[
     )
     bindings = [*_bindings(roles, reading), *(_bindings(wide, reading) if wide != roles else [])]
     ways: list[Sequence[Any]] = [
-        sorted(bindings, key=lambda each: each.roles is not wide) if is_wide else bindings,
+        sorted(bindings, key=lambda variant: variant.roles is not wide) if is_wide else bindings,
         (True, False) if reading.is_turned else (False, True),
         ("", "lengths", "all") if has_lengths else ("",),
         (True, False) if "key_heads" in roles.values() else (True,),
-        list(_spreads(roles, [name for name in needed if roles[name] == ""], reading, given)),
+        list(_spreads(roles, [name for name in needed if roles[name] == ""], reading, arguments)),
     ]
-    for places in sorted(product(*[range(len(each)) for each in ways]), key=lambda each: (sum(each), each[::-1])):
+    for places in sorted(product(*[range(len(each)) for each in ways]), key=lambda row: (sum(row), row[::-1])):
         base, is_even, exact, is_grouped, spread = (way[at] for way, at in zip(ways, places, strict=True))
         yield replace(base, is_even=is_even, exact=exact, is_grouped=is_grouped, spread=spread)
 
@@ -144,7 +146,7 @@ def _bindings(roles: Mapping[str, str], reading: Reading) -> list[Variant]:
 
 
 def _spreads(
-    roles: Mapping[str, str], unknown: Sequence[str], reading: Reading, given: Mapping[str, Any]
+    roles: Mapping[str, str], unknown: Sequence[str], reading: Reading, arguments: Mapping[str, Any]
 ) -> Iterator[str]:
     """What the length of the input may be made of, so that windows divide it; "": it is free."""
     yield ""
@@ -152,8 +154,8 @@ def _spreads(
         if role in ("window", "image") or name in unknown:
             sides = SIDES.get(reading.counts.get(name, 0), ())
             size = "*".join(f"{name}_{each}" for each in sides) or name
-            if isinstance(given.get(name), str):
-                size = given[name]
+            if isinstance(arguments.get(name), str):
+                size = arguments[name]
             square = size if sides else f"{size}*{size}"
             yield from (f"n*{size}", square, *([f"{size}+1"] if name in unknown else []))
 

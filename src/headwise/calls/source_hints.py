@@ -97,8 +97,8 @@ class Reading:
 
     def batch_axis(self, name: str) -> int:
         """The axis of an argument that the code calls its batch; -1: it calls none so, or more than one."""
-        found = [at for at, each in enumerate(self.orders.get(name, ())) if each.lower() in BATCH]
-        return found[0] if len(found) == 1 else -1
+        axes = [at for at, each in enumerate(self.orders.get(name, ())) if each.lower() in BATCH]
+        return axes[0] if len(axes) == 1 else -1
 
     def _order(self, name: str) -> list[str]:
         """What the first axes of an argument are called, in lower case."""
@@ -120,8 +120,8 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     places: dict[str, dict[int, str]] = {}
     bound: list[str] = []
     for function, tree in trees:
-        for name, own in _attributes(tree).items():
-            attributes[name] = tuple(dict.fromkeys([*attributes.get(name, ()), *own]))
+        for name, names in _attributes(tree).items():
+            attributes[name] = tuple(dict.fromkeys([*attributes.get(name, ()), *names]))
         # the same name may mean another thing in a helper
         for name, order in argument_axes.orders(tree) if _is_called(function, target) else ():
             orders.setdefault(name, order)
@@ -148,7 +148,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         dict(sorted(pair for _, tree in trees for pair in _counts(tree))),
         frozenset(multiplied),
         next((name for _, tree in trees for name in _parts(tree)), ""),
-        dict(sorted((pair for _, tree in trees for pair in _choices(tree)), key=lambda each: len(each[1]))),
+        dict(sorted((pair for _, tree in trees for pair in _choices(tree)), key=lambda choice: len(choice[1]))),
         frozenset(name for _, tree in trees for name in _kernels(tree)),
         places,
         frozenset(name for _, tree in trees for name in argument_axes.asked(tree)),
@@ -158,8 +158,8 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         asked_modules([tree for function, tree in trees if _is_own(function, target)]),
         frozenset(name for _, tree in trees if tree.name == "__init__" for name in argument_axes.repeated(tree)),
         frozenset(name for _, tree in trees for name in _along(tree)),
-        frozenset(each.name for each in own_arguments
-                  if argument_axes.says_transposed(target, each.name, orders.get(each.name, ()))),
+        frozenset(argument.name for argument in own_arguments
+                  if argument_axes.says_transposed(target, argument.name, orders.get(argument.name, ()))),
         dict(pair for function, tree in trees if _is_called(function, target) for pair in argument_axes.widened(tree)),
     )  # fmt: skip
 
@@ -167,7 +167,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
 def _is_own(function: Callable[..., Any], target: Any) -> bool:
     """Whether a function is a method of a target."""
     kind = target if isinstance(target, type) else type(target)
-    every = (each for own in kind.__mro__ for each in vars(own).values() if callable(each))
+    every = (each for base in kind.__mro__ for each in vars(base).values() if callable(each))
     return any(function is inspect.unwrap(each) for each in every)
 
 
@@ -178,7 +178,7 @@ def _is_called(function: Callable[..., Any], target: Any) -> bool:
         return function is inspect.unwrap(kind) if callable(kind) else False
     assigned = assigned_forward(kind) if issubclass(kind, nn.Module) else None
     return (assigned is not None and function is inspect.unwrap(assigned)) or any(
-        function is inspect.unwrap(vars(each)[name]) for each in kind.__mro__ for name in CALLED & vars(each).keys()
+        function is inspect.unwrap(vars(base)[name]) for base in kind.__mro__ for name in CALLED & vars(base).keys()
     )
 
 
@@ -253,8 +253,8 @@ def _choices(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
     """What is compared with words: `method == "dot"`, `method in ["dot", "general"]`."""
     for node in nodes_of(tree):
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and last(node.left):
-            other = node.comparators[0]
-            words = [getattr(each, "value", None) for each in getattr(other, "elts", [other])]
+            comparator = node.comparators[0]
+            words = [getattr(each, "value", None) for each in getattr(comparator, "elts", [comparator])]
             if all(isinstance(each, str) for each in words):
                 yield last(node.left), tuple(map(str, words))
 
@@ -288,7 +288,7 @@ def _attributes(tree: Written) -> dict[str, tuple[str, ...]]:
             key = getattr(node.slice, "value", None)
             if isinstance(key, str):
                 out.setdefault(last(node.value), []).append(f"[{key}]")
-    return {name: tuple(own) for name, own in out.items()}
+    return {name: tuple(attributes) for name, attributes in out.items()}
 
 
 def _is_given(node: ast.AST, names: Collection[str]) -> bool:

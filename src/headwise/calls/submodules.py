@@ -39,24 +39,24 @@ class Asked:
     kind: str = ""
 
 
-def asked_modules(own: Sequence[Written]) -> dict[str, Asked]:
+def asked_modules(methods: Sequence[Written]) -> dict[str, Asked]:
     """The parameters of a constructor that are called, as they are or as the attribute that keeps them.
 
-    own: the methods of the class.
+    methods: those of the class.
     """
-    maker = next((tree for tree in own if tree.name == "__init__"), None)
+    maker = next((tree for tree in methods if tree.name == "__init__"), None)
     if maker is None:
         return {}
-    given = [*maker.args.posonlyargs, *maker.args.args, *maker.args.kwonlyargs]
-    names = {each.arg for each in given} - {"self"}
+    args = [*maker.args.posonlyargs, *maker.args.args, *maker.args.kwonlyargs]
+    names = {each.arg for each in args} - {"self"}
     kept: dict[str, str] = {}
     for node in nodes_of(maker):
         for target, value in _assigned(node):
             if isinstance(target, ast.Attribute) and isinstance(value, ast.Name) and value.id in names:
                 kept[target.attr] = value.id
-    kinds = {each.arg: last(each.annotation) for each in given if each.annotation}
-    out = {each.arg: Asked(1) for each in given if each.annotation and TYPES.search(ast.unparse(each.annotation))}
-    for tree in own:
+    kinds = {each.arg: last(each.annotation) for each in args if each.annotation}
+    out = {each.arg: Asked(1) for each in args if each.annotation and TYPES.search(ast.unparse(each.annotation))}
+    for tree in methods:
         for node in nodes_of(tree):
             if not isinstance(node, ast.Call) or any(isinstance(each, ast.Starred) for each in node.args):
                 continue
@@ -93,12 +93,12 @@ def offered(name: str, asked: Asked, widths: Mapping[str, str], kinds: Mapping[s
         return [*islice(_fitting(asked, kinds), KINDS), *_of_torch(asked.count)]
     if role in PLAIN:
         return [PLAIN[role]]
-    found = SIDE.match(name.lower())
+    side = SIDE.match(name.lower())
     width, heads = widths["D"], widths["H*d"]
     if role == "norm" or "norm" in name.lower():
         return [f"torch.nn.LayerNorm({width})", f"torch.nn.LayerNorm({widths['d']})", "torch.nn.Identity()"]
     into, out = {"q": (width, heads), "k": (width, widths["Hkv*d"]), "v": (width, widths["Hkv*d"])}.get(
-        found[1] if found else "", (heads, width)
+        side[1] if side else "", (heads, width)
     )
     return [f"torch.nn.Linear({into}, {out})", "torch.nn.Identity()"]
 
@@ -106,14 +106,14 @@ def offered(name: str, asked: Asked, widths: Mapping[str, str], kinds: Mapping[s
 def _fitting(asked: Asked, kinds: Mapping[str, Any]) -> Iterator[str]:
     """What of the file can be called so, first what is of the kind that it is said to be, then attention."""
 
-    def is_of_kind(each: Any) -> bool:
-        return any(one.__name__ == asked.kind for one in getattr(each, "__mro__", ()))
+    def is_of_kind(kind: Any) -> bool:
+        return any(base.__name__ == asked.kind for base in getattr(kind, "__mro__", ()))
 
     names = sorted(kinds, key=lambda name: (not is_of_kind(kinds[name]), "attention" not in name.lower()))
     for name in names:
-        own = parameters(callee(kinds[name]))
-        needed = sum(each.default is EMPTY for each in own)
-        if needed <= asked.count <= len(own):
+        arguments = parameters(callee(kinds[name]))
+        needed = sum(each.default is EMPTY for each in arguments)
+        if needed <= asked.count <= len(arguments):
             yield name
 
 

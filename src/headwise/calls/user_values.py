@@ -31,39 +31,39 @@ class Given:
     freed: Mapping[str, Any]
 
 
-def checked_init(init: Any, own: Sequence[inspect.Parameter]) -> Given:
+def checked_init(init: Any, parameters: Sequence[inspect.Parameter]) -> Given:
     """What is given to a constructor, checked: what holds numbers is freed."""
-    values = _checked(init, "--init", own)
+    values = _checked(init, "--init", parameters)
     freed = {name: value for name, value in values.items() if is_numeric(value)}
     return Given({name: value for name, value in values.items() if name not in freed}, freed)
 
 
-def checked_call(call: Any, own: Sequence[inspect.Parameter]) -> Given:
+def checked_call(call: Any, parameters: Sequence[inspect.Parameter]) -> Given:
     """What is given to a call, checked: what holds numbers and no symbols is freed."""
-    values = _checked(call, "--call", own)
+    values = _checked(call, "--call", parameters)
     for name, (kind, words) in OPTIONS.items():
         if name in values and not isinstance(values[name], kind):
             raise refusal("refuse.calls.option", option=name, kinds=words, given=repr(values[name]))
     if "_mask" in values:
-        _check_mask(values["_mask"], own)
+        _check_mask(values["_mask"], parameters)
     freed = {name: value for name, value in values.items() if is_numeric(value)}
     if "_mask" in values and is_numeric(values["_mask"]["shape"]):
         freed["_mask"] = values["_mask"]
     return Given({name: value for name, value in values.items() if name not in freed}, freed)
 
 
-def _checked(given: Any, option: str, own: Sequence[inspect.Parameter]) -> dict[str, Any]:
-    if given is None:
+def _checked(arguments: Any, option: str, parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
+    if arguments is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise refusal("refuse.calls.object", option=option, given=repr(given))
-    names = [each.name for each in own]
-    for name, value in given.items():
-        known = name in names or (option == "--call" and name in OPTIONS)
-        if not known and names:
+    if not isinstance(arguments, Mapping):
+        raise refusal("refuse.calls.object", option=option, given=repr(arguments))
+    names = [each.name for each in parameters]
+    for name, value in arguments.items():
+        is_known = name in names or (option == "--call" and name in OPTIONS)
+        if not is_known and names:
             raise refusal("refuse.calls.unknown", option=option, name=name, names=", ".join(names))
         _check_value(option, str(name), value)
-    return dict(given)
+    return dict(arguments)
 
 
 def _is_axis(value: Any) -> bool:
@@ -81,8 +81,8 @@ def _check_value(option: str, name: str, value: Any) -> None:
         raise refusal("refuse.calls.shape", name=name, given=repr(value))
 
 
-def _check_mask(mask: Mapping[str, Any], own: Sequence[inspect.Parameter]) -> None:
-    names = [each.name for each in own]
+def _check_mask(mask: Mapping[str, Any], parameters: Sequence[inspect.Parameter]) -> None:
+    names = [each.name for each in parameters]
     argument, means, shape = (mask.get(key) for key in ("argument", "means", "shape"))
     is_right = (
         (argument in names or not names)
@@ -101,15 +101,15 @@ def symbols_of(init: Mapping[str, Any]) -> dict[str, Named]:
     for name, value in _sizes_in(init):
         role = init_role(name)
         if not isinstance(value, str) or not (_is_expression(value) or value == name):
-            for each in spoken(value):
-                if each in LEGEND:
-                    out.setdefault(each, LEGEND[each])
+            for symbol in spoken(value):
+                if symbol in LEGEND:
+                    out.setdefault(symbol, LEGEND[symbol])
         elif value.isidentifier():
-            known = LEGEND.get(value, Named(value, "parameter", least=LEAST if role in ("length", "batch") else 0))
-            out[value] = replace(known, said=name, is_small=role in ("window", "image", "patch"))
+            named = LEGEND.get(value, Named(value, "parameter", least=LEAST if role in ("length", "batch") else 0))
+            out[value] = replace(named, said=name, is_small=role in ("window", "image", "patch"))
         else:
-            for each in spoken(value):
-                out.setdefault(each, {**MORE, **LEGEND}.get(each, Named(each, "parameter")))
+            for symbol in spoken(value):
+                out.setdefault(symbol, {**MORE, **LEGEND}.get(symbol, Named(symbol, "parameter")))
             if role == "width" and "D" not in out and "D" not in spoken(value):
                 out["D"] = replace(LEGEND["D"], said=name, equals=value)
             elif role == "image":
@@ -119,16 +119,16 @@ def symbols_of(init: Mapping[str, Any]) -> dict[str, Named]:
     return out
 
 
-def bound_in(call: Mapping[str, Any], known: Mapping[str, Named]) -> dict[str, Named]:
+def bound_in(call: Mapping[str, Any], init_symbols: Mapping[str, Named]) -> dict[str, Named]:
     """What the symbols stand for that a person uses in `--call` alone; one that no axis has is refused."""
     inputs = [value for name, value in call.items() if not name.startswith("_")]
     alone = {str(axis) for value in inputs for shape in _shapes(value) for axis in shape}
     mask = call.get("_mask", {})
     used = [each for value in inputs for shape in _shapes(value) for each in spoken(shape)]
     for name in [*used, *spoken(mask.get("shape", []))]:
-        if name not in LEGEND and name not in MORE and name not in known and name not in alone:
+        if name not in LEGEND and name not in MORE and name not in init_symbols and name not in alone:
             raise refusal("refuse.calls.unbound", symbol=name)
-    new = [name for name in alone if name.isidentifier() and name not in LEGEND and name not in known]
+    new = [name for name in alone if name.isidentifier() and name not in LEGEND and name not in init_symbols]
     return {name: MORE.get(name, Named(name, "parameter")) for name in new}
 
 
@@ -137,8 +137,8 @@ def _shapes(value: Any) -> Iterator[list[Any]]:
     if isinstance(value, list):
         yield value
     elif isinstance(value, Mapping):
-        for each in value.get("_tuple", []):
-            yield from _shapes(each)
+        for part in value.get("_tuple", []):
+            yield from _shapes(part)
         yield from _shapes(value.get("_ids"))
 
 
@@ -164,15 +164,15 @@ def _is_expression(text: str) -> bool:
 def pinned(freed: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Named]]:
     """Numbers that could not be freed, as symbols that are always that number."""
     init: dict[str, Any] = {}
-    known: dict[str, Named] = {}
+    symbols: dict[str, Named] = {}
     for name, value in freed.items():
         letter = LETTERS[init_role(name)]
-        symbol = letter if letter not in known else name
-        same = next((key for key, each in known.items() if each.fixed == value and each.meaning == "width"), None)
+        symbol = letter if letter not in symbols else name
+        same = next((key for key, each in symbols.items() if each.fixed == value and each.meaning == "width"), None)
         if letter == "D" and same is not None:
             init[name] = same
             continue
         meaning = LEGEND[letter].meaning if symbol == letter else "parameter"
-        known[symbol] = Named(symbol, meaning, name, fixed=value)
+        symbols[symbol] = Named(symbol, meaning, name, fixed=value)
         init[name] = symbol
-    return init, known
+    return init, symbols

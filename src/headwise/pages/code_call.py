@@ -72,7 +72,7 @@ def _plan(
     """How the target is built and called: with keys as long as queries, and without a mask, where it can be."""
     is_masked = "_mask" in (call or {})
     for cross in (False, None):
-        usable = find(kind, namespace=namespace, init=init, call=call, cross=cross, own=files)
+        usable = find(kind, namespace=namespace, init=init, call=call, cross=cross, user_files=files)
         plans = [plan for plan in usable.plans if ("_mask" in plan.call) is is_masked]
         if plans or (usable.plans and not is_masked):
             # one that needs a mask has none without

@@ -62,7 +62,7 @@ def planned(
     options = {**options, "init": init}
     is_crossed = bool(options.get("cross"))
     search = find_call(
-        target, namespace=namespace, own=user_files, **(options | ({"cross": None} if is_crossed else {}))
+        target, namespace=namespace, user_files=user_files, **(options | ({"cross": None} if is_crossed else {}))
     )
     if is_crossed:
         failed = [each.plan for each in search.failures if each.plan.setting == "cross"]
@@ -73,7 +73,7 @@ def planned(
         search = (
             replace(search, plans=crossed)
             if crossed
-            else find_call(target, namespace=namespace, own=user_files, **options)
+            else find_call(target, namespace=namespace, user_files=user_files, **options)
         )
     if "_mask" in (options.get("call") or {}):
         # a call without the declared mask is not the requested one

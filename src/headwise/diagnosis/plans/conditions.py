@@ -28,7 +28,7 @@ def conditioned(found: Found, target: Any, namespace: Mapping[str, Any], own: Se
     for width in list(widths)[:MOST]:
         call = {inputs[0]: ["B", "L", "D"], inputs[1]: ["B", width]}
         try:
-            again = find(target, namespace=namespace, call=call, cross=False, own=own, work=SHORT)
+            again = find(target, namespace=namespace, call=call, cross=False, user_files=own, work=SHORT)
         except InputError:
             continue
         if again.plans and _attends(again.plans[0], own):

@@ -132,7 +132,7 @@ def _found(
     work: int,
 ) -> Found:
     try:
-        calls = find(target, namespace=namespace, init=init, call=call, own=files, work=work)
+        calls = find(target, namespace=namespace, init=init, call=call, user_files=files, work=work)
     except InputError as error:
         if isinstance(error, Refusal) and error.key == "refuse.calls.mask_sizes":
             out.refused = error
@@ -142,7 +142,7 @@ def _found(
         return calls
     try:
         # where all outputs hold NaN, or all but those of a single token, it is examined so
-        again = find(target, namespace=namespace, init=init, call=call, own=files, finite=False, work=INNER)
+        again = find(target, namespace=namespace, init=init, call=call, user_files=files, finite=False, work=INNER)
     except InputError:
         return calls
     return again if again.plans or not calls.failures else calls
