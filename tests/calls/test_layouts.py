@@ -5,7 +5,7 @@ import torch
 
 from headwise.calls.finder import find
 from headwise.dataflow import attentions, run
-from headwise.diagnosis.checks.head_layout import breaches
+from headwise.diagnosis.checks.head_layout import layout_problems
 
 
 def transposed(q, k, v):
@@ -60,4 +60,4 @@ def shared(x, memory):
 def test_keys_without_a_batch_are_of_each_sample(call):
     plan = find(shared, namespace={}, call=call).plans[0]
     assert plan.call == {"x": ["B", "L", "D"], "memory": ["S", "D"]}
-    assert [breaches(each) for each in attentions(run(plan))] == [[]]
+    assert [layout_problems(each) for each in attentions(run(plan))] == [[]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwise.diagnosis.check_runner import Held
+from headwise.diagnosis.check_runner import CheckRunner
 
 
 @pytest.fixture(autouse=True)
@@ -10,4 +10,4 @@ def a_failing_check_raises(monkeypatch):
     def note(self, name, error):
         raise AssertionError(f"the check of {name!r} failed") from error
 
-    monkeypatch.setattr(Held, "note", note)
+    monkeypatch.setattr(CheckRunner, "note", note)

@@ -17,8 +17,8 @@ import torch
 
 from headwise.calls import evaluated, find, whole
 from headwise.diagnosis.attention_owners import own_files
-from headwise.diagnosis.check_runner import Held
-from headwise.diagnosis.target_diagnosis import _seen, diagnosed
+from headwise.diagnosis.check_runner import CheckRunner
+from headwise.diagnosis.target_diagnosis import _examine_target, diagnosed
 from headwise.errors import InputError
 from headwise.targets import describe_object
 from headwise.tracing.entry_point import traced
@@ -57,7 +57,7 @@ class Subject:
         target, init = whole(self.target, None)
         shown = find(target, namespace=self.namespace, init=init, user_files=tuple(self.files)).plans[:1]
         said = {"init": init, "call": None}
-        exams = _seen(target, self.namespace, own_files(target, self.files), said, Held()).exams
+        exams = _examine_target(target, self.namespace, own_files(target, self.files), said, CheckRunner()).exams
         mine = [each.plan for each in exams if each.plan.target is target]
         examined = max(mine, key=lambda plan: (plan.setting == "cross", bool(plan.mask)), default=None)
         return examined, next(iter(shown), None)

@@ -9,7 +9,7 @@ from torch import nn
 import headwise as hw
 from headwise.calls import find
 from headwise.diagnosis import check_runner, laws, repair_loop, target_diagnosis
-from headwise.diagnosis.check_runner import Held
+from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.checks.layout_repair import layout_suspects
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans import settings
@@ -151,10 +151,10 @@ def test_an_error_that_cannot_speak_is_told_by_its_type():
     def check():
         raise Mute
 
-    held = Held()
-    assert held("scale", "otherwise", check) == "otherwise"
-    assert held.failures["scale"].values["error"] == "Mute"
-    assert not held.is_whole
+    checks = CheckRunner()
+    assert checks("scale", "otherwise", check) == "otherwise"
+    assert checks.failures["scale"].values["error"] == "Mute"
+    assert not checks.is_whole
 
 
 def test_what_there_is_no_work_left_for_is_told_and_what_a_verdict_needs_is_examined(monkeypatch):

@@ -50,7 +50,7 @@ def made(monkeypatch):
 
 
 def asked(memory, plan, *args, **options):
-    return memory(plan, *(args or [Manner()]), sizes=small(plan), own=(__file__,), **options)
+    return memory(plan, *(args or [Manner()]), sizes=small(plan), user_files=(__file__,), **options)
 
 
 def test_a_run_is_made_once_whichever_plan_asks_for_it(plans, made):

@@ -50,7 +50,7 @@ def test_runs_are_let_go_before_they_fill_the_memory(monkeypatch):
     for seed in range(1, 6):
         exam.run(seed=seed)
     assert exam.run(seed=5) is exam.run(seed=5)
-    assert len(exam.held.memory.kept) == 3
+    assert len(exam.checks.memory.kept) == 3
     assert exam.run() is not one
 
 

@@ -6,13 +6,14 @@ from headwise.lazy_names import lazy_names
 
 # each public name, and the file that it comes from
 _HOME = {
-    "EMPTY": "signature", "FEATURES": "symbols", "PRIMES": "probe_sizes", "Found": "request", "Named": "plan",
-    "Plan": "plan", "Reading": "source_hints", "Tried": "trial", "Way": "cache_protocols", "alike": "symbols",
-    "call_role": "roles", "callee": "signature", "check_forward": "forward_method", "checked_call": "user_values",
-    "checked_init": "user_values", "declared_sizes": "equations", "evaluated": "plan", "find": "finder",
-    "init_role": "roles", "is_of_code": "code_errors", "is_of_library": "code_errors",
-    "is_wrong_kind": "argument_errors", "lacks_forward": "forward_method", "mask_arguments": "mask_forms",
-    "masks": "mask_forms", "methods_of": "forward_method", "parameters": "signature", "read": "source_hints",
+    "EMPTY": "signature", "FEATURES": "symbols", "PRIMES": "probe_sizes", "CacheProtocol": "cache_protocols",
+    "Found": "request", "Named": "plan", "Plan": "plan", "Reading": "source_hints", "Tried": "trial",
+    "alike": "symbols", "call_role": "roles", "callee": "signature", "check_forward": "forward_method",
+    "checked_call": "user_values", "checked_init": "user_values", "declared_sizes": "equations",
+    "evaluated": "plan", "find": "finder", "init_role": "roles", "is_of_code": "code_errors",
+    "is_of_library": "code_errors", "is_wrong_kind": "argument_errors", "lacks_forward": "forward_method",
+    "mask_arguments": "mask_forms", "masks": "mask_forms", "methods_of": "forward_method",
+    "parameters": "signature", "read": "source_hints",
     "seen_names": "cache_protocols", "ways": "cache_protocols", "whole": "signature",
 }  # fmt: skip
 
@@ -20,7 +21,7 @@ __all__ = list(_HOME)
 
 if TYPE_CHECKING:
     from headwise.calls.argument_errors import is_wrong_kind as is_wrong_kind
-    from headwise.calls.cache_protocols import Way as Way
+    from headwise.calls.cache_protocols import CacheProtocol as CacheProtocol
     from headwise.calls.cache_protocols import seen_names as seen_names
     from headwise.calls.cache_protocols import ways as ways
     from headwise.calls.code_errors import is_of_code as is_of_code

@@ -16,7 +16,7 @@ from headwise.calls.roles import call_role, init_role
 from headwise.calls.signature import EMPTY, callee, parameters
 from headwise.calls.source_hints import Reading, read
 
-__all__ = ["Way", "seen_names", "ways"]
+__all__ = ["CacheProtocol", "seen_names", "ways"]
 
 FLAG = re.compile(r"cache|past|present|(^|_)kv|incremental|decod|inference|step|generat", re.IGNORECASE)
 # how many tokens came before: "start", or a word of the first group with one of the second
@@ -33,7 +33,7 @@ TABLES = ("frequencies", "cosine", "sine", "cosine_sine")
 
 
 @dataclass(frozen=True)
-class Way:
+class CacheProtocol:
     """One way to decode. name: of the argument or the attribute.
 
     options: given with every call; start: the argument's name and what is handed over before the first token, made
@@ -79,7 +79,7 @@ class Way:
         return {self.names[0]: cache}
 
 
-def ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[Way]:
+def ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[CacheProtocol]:
     """The ways to decode with a target, the likeliest first. plan: that runs without a cache."""
     tables = tuple(name for name in plan.call if call_role(name) in TABLES)
     for way in _ways(plan, sizes, dtype):
@@ -88,7 +88,7 @@ def ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[W
             yield replace(way, tables=tables)
 
 
-def _ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[Way]:
+def _ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[CacheProtocol]:
     params = parameters(callee(plan.target))
     caches = [param for param in params if _is_cache(param)]
     flags = _flags(params)
@@ -151,7 +151,7 @@ def _positions(params: list[Any], plan: Plan) -> list[dict[str, int]]:
 
 def _forms(
     plan: Plan, caches: list[Any], reading: Reading, sizes: Mapping[str, int], dtype: torch.dtype
-) -> Iterator[Way]:
+) -> Iterator[CacheProtocol]:
     """The forms that what is handed over as an argument may have."""
     names = tuple(each.name for each in caches)
     if not names:
@@ -159,7 +159,7 @@ def _forms(
     only = names[:1]
     for group in dict.fromkeys([names, only]):
         for pick in (-1, 1, "pair"):
-            yield Way(group[0], plan, start=lambda group=group: dict.fromkeys(group), names=group, pick=pick)  # type: ignore[misc]
+            yield CacheProtocol(group[0], plan, start=lambda group=group: dict.fromkeys(group), names=group, pick=pick)  # type: ignore[misc]
     first = caches[0]
     for kind in stores(first.name, first.annotation, plan.target, plan.namespace, reading):
         arguments = filled(kind, sizes, dtype)
@@ -169,20 +169,20 @@ def _forms(
             def start(kind: type = kind, arguments: dict[str, Any] = arguments) -> dict[str, Any]:
                 return {only[0]: kind(**arguments)}
 
-            yield Way(only[0], plan, start=start, names=only, is_own=is_own)
-            yield Way(only[0], plan, start=start, names=only, pick=-1, is_own=is_own)
+            yield CacheProtocol(only[0], plan, start=start, names=only, is_own=is_own)
+            yield CacheProtocol(only[0], plan, start=start, names=only, pick=-1, is_own=is_own)
     keys = [each.strip("[]") for each in reading.attributes.get(first.name, ()) if each.startswith("[")]
     if keys or "keys" in reading.attributes.get(first.name, ()) or "get" in reading.attributes.get(first.name, ()):
         for cache in ({}, dict.fromkeys(keys)):
-            yield Way(only[0], plan, start=lambda cache=cache: {only[0]: dict(cache)}, names=only)  # type: ignore[misc]
-            yield Way(only[0], plan, start=lambda cache=cache: {only[0]: dict(cache)}, names=only, pick=-1)  # type: ignore[misc]
+            yield CacheProtocol(only[0], plan, start=lambda cache=cache: {only[0]: dict(cache)}, names=only)  # type: ignore[misc]
+            yield CacheProtocol(only[0], plan, start=lambda cache=cache: {only[0]: dict(cache)}, names=only, pick=-1)  # type: ignore[misc]
     empties: tuple[dict[str, Any] | list[Any], ...] = ({}, [], [None, None])
     for empty in empties:
-        yield Way(only[0], plan, start=lambda empty=empty: {only[0]: empty.copy()}, names=only)  # type: ignore[misc]
+        yield CacheProtocol(only[0], plan, start=lambda empty=empty: {only[0]: empty.copy()}, names=only)  # type: ignore[misc]
     yield from _rooms(plan, names, sizes, dtype)
 
 
-def _rooms(plan: Plan, names: tuple[str, ...], sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[Way]:
+def _rooms(plan: Plan, names: tuple[str, ...], sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[CacheProtocol]:
     """Tensors for keys and values: with no tokens yet, or with room for all."""
     heads, batch = sizes.get("Hkv", sizes.get("H", 1)), sizes.get("B", 1)
     width = sizes.get("d", sizes.get("D", 1) // max(1, sizes.get("H", 1)))
@@ -194,12 +194,12 @@ def _rooms(plan: Plan, names: tuple[str, ...], sizes: Mapping[str, int], dtype: 
                 return dict(zip(names, pair, strict=True)) if len(names) == len(pair) else {names[0]: pair}
 
             for pick in (-1, "pair", 1) if count == 0 else (None, -1, "pair"):
-                yield Way(names[0], plan, start=start, names=names[:2], pick=pick, is_own=False)
+                yield CacheProtocol(names[0], plan, start=start, names=names[:2], pick=pick, is_own=False)
 
 
 def _kept(
     plan: Plan, has_argument: bool, reading: Reading, sizes: Mapping[str, int], dtype: torch.dtype
-) -> Iterator[Way]:
+) -> Iterator[CacheProtocol]:
     """The ways of a target that keeps what it has seen itself."""
     if not _is_module(plan.target):
         return
@@ -221,16 +221,16 @@ def _kept(
         mine = {name: value for name, value in vars(built).items() if name not in plain} | built._buffers
         caches = [name for name, value in mine.items() if _is_held(name, value)]
         if not has_argument or ready:
-            yield Way(caches[0] if caches else "", variant, prepare=_making(ready) if ready else None)
+            yield CacheProtocol(caches[0] if caches else "", variant, prepare=_making(ready) if ready else None)
         empty = [name for name, value in mine.items() if value is None and call_role(name) == "cache"]
         for name in empty[:1]:
             for kind in stores(name, "", plan.target, plan.namespace, reading):
                 arguments = filled(kind, sizes, dtype)
                 if arguments is not None:
-                    yield Way(name, variant, prepare=_setting(name, kind, arguments))
+                    yield CacheProtocol(name, variant, prepare=_setting(name, kind, arguments))
         toggles = [name for name, value in mine.items() if value is False and re.search("cache|decod", name)]
         if toggles:
-            yield Way(toggles[0], variant, prepare=_setting(toggles[0], bool, {"value": True}))
+            yield CacheProtocol(toggles[0], variant, prepare=_setting(toggles[0], bool, {"value": True}))
 
 
 def _is_module(target: Any) -> bool:

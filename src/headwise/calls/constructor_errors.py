@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headwise.calls.constructor_arguments import LEAST, Draft
-from headwise.calls.error_repairs import TYPE, Place, place
+from headwise.calls.error_repairs import TYPE, FailedStatement, place
 from headwise.calls.plan import Named
 from headwise.calls.roles import init_role
 from headwise.calls.signature import EMPTY, parameters
@@ -100,7 +100,7 @@ def _lessened(draft: Draft) -> Iterator[Draft]:
             yield Draft(draft.init, {**draft.symbols, name: replace(symbol, fixed=AXES)})
 
 
-def _sized(draft: Draft, at: Place, params: Sequence[inspect.Parameter]) -> Iterator[Draft]:
+def _sized(draft: Draft, at: FailedStatement, params: Sequence[inspect.Parameter]) -> Iterator[Draft]:
     """Sizes that are None unless something else is said, given: those the statement names, or all of them."""
     names = _named(at)
     free = [each.name for each in params if each.default is None and each.name not in draft.init and _is_size(each)]
@@ -132,7 +132,7 @@ def _symbol(name: str, symbols: dict[str, Named]) -> str:
     return symbol
 
 
-def _switched(draft: Draft, at: Place, params: Sequence[inspect.Parameter]) -> Iterator[Draft]:
+def _switched(draft: Draft, at: FailedStatement, params: Sequence[inspect.Parameter]) -> Iterator[Draft]:
     """What is true or false, the other way, where the statement or what was asked before it names it."""
     names = _named(at)
     defaults = {param.name: param.default for param in params if isinstance(param.default, bool)}
@@ -149,7 +149,7 @@ def _switched(draft: Draft, at: Place, params: Sequence[inspect.Parameter]) -> I
                     yield _reworded(draft, name, call, keyword.arg, ast.Constant(turned))
 
 
-def _filled(draft: Draft, at: Place, params: Sequence[inspect.Parameter], target: Any) -> Iterator[Draft]:
+def _filled(draft: Draft, at: FailedStatement, params: Sequence[inspect.Parameter], target: Any) -> Iterator[Draft]:
     """Drafts that turn off one switch or dropout rate that is None by default and named by the failing statement.
 
     No other argument gets a value that nobody gave: what is computed with a wrong scale or window says nothing.
@@ -241,7 +241,7 @@ def _reworded(draft: Draft, parameter: str, call: ast.Call, name: str, value: as
     return Draft({**draft.init, parameter: {"_expr": ast.unparse(written)}}, draft.symbols)
 
 
-def _named(at: Place) -> set[str]:
+def _named(at: FailedStatement) -> set[str]:
     """The words of the statement that failed and of what was asked before it; an attribute by what it is called."""
     every = [each for node in (at.statement, *at.tests) for each in ast.walk(node)]
     return {node.id for node in every if isinstance(node, ast.Name)} | {

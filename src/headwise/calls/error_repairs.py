@@ -26,7 +26,7 @@ from headwise.calls.size_relations import batched, bound_to, free_of, grouped, m
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import spoken
 
-__all__ = ["Place", "lessons", "own_frames", "place"]
+__all__ = ["FailedStatement", "lessons", "own_frames", "place"]
 
 FOREIGN = ("torch", "einops", "headwise", "numpy")
 # something else than a tensor came
@@ -63,7 +63,7 @@ EVEN = re.compile(r"divisible by 2\b|must be even|even number", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Place:
+class FailedStatement:
     """Where in a person's own code a call failed: the statement, what its names hold, and what was handed over.
 
     tests: what was asked before it, the last first.
@@ -87,16 +87,16 @@ def own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
     return [each for each in frames if str(each[0].f_globals.get("__name__", "")).split(".")[0] not in FOREIGN]
 
 
-def place(error: BaseException, options: Mapping[str, Any]) -> Place:
+def place(error: BaseException, options: Mapping[str, Any]) -> FailedStatement:
     """Where an error came from, as far as code that no library wrote tells."""
     frames = own_frames(error)
     if not frames:
-        return Place(ast.Pass(), {}, options)
+        return FailedStatement(ast.Pass(), {}, options)
     frame, line = frames[-1]
     around = _around(frame, line)
     statement = around[0] if around else ast.Pass()
     tests = [each.test for each in around if isinstance(each, ast.If)]
-    return Place(statement, dict(frame.f_locals), options, tuple(tests))
+    return FailedStatement(statement, dict(frame.f_locals), options, tuple(tests))
 
 
 def _around(frame: FrameType, line: int) -> list[ast.stmt]:
@@ -125,7 +125,9 @@ def _within(node: ast.AST, line: int) -> Iterator[ast.stmt]:
             yield from _within(child, line)
 
 
-def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int], reading: Reading) -> Iterator[Plan]:
+def lessons(
+    plan: Plan, error: BaseException, at: FailedStatement, sizes: Mapping[str, int], reading: Reading
+) -> Iterator[Plan]:
     """The plans that an error suggests, the likeliest first."""
     text = str(error)
     if TYPE.search(text):
@@ -155,7 +157,7 @@ def lessons(plan: Plan, error: BaseException, at: Place, sizes: Mapping[str, int
         yield from grouped(plan)
 
 
-def _as_tensors(plan: Plan, at: Place, reading: Reading) -> Iterator[Plan]:
+def _as_tensors(plan: Plan, at: FailedStatement, reading: Reading) -> Iterator[Plan]:
     """An argument that was no tensor as a mask, lengths, or an input like the first."""
     plain = [name for name, value in at.options.items() if not isinstance(value, Tensor)]
     named = [name for name in at.arguments if name in plain]
@@ -206,7 +208,7 @@ def _keys(plan: Plan) -> str:
     return "S" if "S" in spoken(list(plan.call.values())) else "L"
 
 
-def _as_numbers(plan: Plan, at: Place) -> Iterator[Plan]:
+def _as_numbers(plan: Plan, at: FailedStatement) -> Iterator[Plan]:
     """An argument that was looked up with as whole numbers."""
     inputs = [name for name, value in plan.call.items() if isinstance(value, list)]
     for name in [each for each in at.arguments if each in inputs] or inputs[::-1]:
@@ -215,7 +217,7 @@ def _as_numbers(plan: Plan, at: Place) -> Iterator[Plan]:
             yield replace(plan, call={**plan.call, name: {"_ids": axes, "below": "2"}})
 
 
-def _of_rank(plan: Plan, text: str, at: Place) -> Iterator[Plan]:
+def _of_rank(plan: Plan, text: str, at: FailedStatement) -> Iterator[Plan]:
     """Inputs with as many axes as were needed."""
     inputs = {name: value for name, value in plan.call.items() if isinstance(value, list)}
     named = [name for name in at.arguments if name in inputs]
@@ -246,7 +248,7 @@ def _laid_out(plan: Plan, shapes: Mapping[str, Sequence[str]], family: Family) -
     return replace(plan, call={**call, "_layout": family.layout})
 
 
-def _needed(text: str, at: Place) -> tuple[int, int, Sequence[str]]:
+def _needed(text: str, at: FailedStatement) -> tuple[int, int, Sequence[str]]:
     """How many axes were needed and came, and what they are called where they are unpacked; 0: that is not known."""
     for pattern in RANKS:
         if match := pattern.search(text):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.calls import Plan, Way
+from headwise.calls import CacheProtocol, Plan
 from headwise.dataflow.argument_marks import declared, named_tensors
 from headwise.dataflow.float64 import Unset, readied
 from headwise.dataflow.propagation import ProvenanceTracker
@@ -82,10 +82,10 @@ class Decoder:
         """The first tokens in one call without a cache."""
         key = (end, recorded)
         if key not in self.wholes:
-            self.wholes[key] = self._decoded(Way("", self.plan), (end,), recorded=recorded)
+            self.wholes[key] = self._decoded(CacheProtocol("", self.plan), (end,), recorded=recorded)
         return self.wholes[key]
 
-    def parts(self, way: Way, cuts: Sequence[int], **options: Any) -> Decoded:
+    def parts(self, way: CacheProtocol, cuts: Sequence[int], **options: Any) -> Decoded:
         """The tokens in chunks of these lengths, with a cache.
 
         stand_ins: replacements of operations. seed: of the inputs. recorded: whether the run is kept. disturbed: the
@@ -95,7 +95,7 @@ class Decoder:
 
     def _decoded(
         self,
-        way: Way,
+        way: CacheProtocol,
         cuts: tuple[int, ...],
         *,
         stand_ins: StandIns | None = None,
@@ -137,7 +137,7 @@ class Decoder:
             return Decoded(loop.cuts, tuple(loop.outputs), error, cache=loop.cache)
         return Decoded(loop.cuts, tuple(loop.outputs), cache=loop.cache)
 
-    def _kept(self, loop: _Loop, recording: Record, tracker: ProvenanceTracker, way: Way) -> Decoded:
+    def _kept(self, loop: _Loop, recording: Record, tracker: ProvenanceTracker, way: CacheProtocol) -> Decoded:
         output = loop.outputs[-1] if loop.outputs else None
         run = Run(
             way.plan,
@@ -154,7 +154,7 @@ class Decoder:
         wrong = error if isinstance(error, Exception) else None
         return Decoded(loop.cuts, tuple(loop.outputs), wrong, run, tuple(loop.bounds), loop.cache)
 
-    def _ready(self, way: Way, seed: int) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    def _ready(self, way: CacheProtocol, seed: int) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         plan = way.plan
         with Unset():
             built = plan.build(self.sizes)
@@ -195,7 +195,7 @@ class _Loop:
     def __init__(
         self,
         decoder: Decoder,
-        way: Way,
+        way: CacheProtocol,
         target: Any,
         args: tuple[Any, ...],
         options: dict[str, Any],

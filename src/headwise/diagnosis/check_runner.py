@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from headwise.diagnosis.coverage import Missed, told
+from headwise.diagnosis.coverage import Missed, as_plain
 from headwise.diagnosis.run_memory import RunMemory
 from headwise.recording import Budget
 from headwise.wording.screen import visible
 
-__all__ = ["NEEDED", "Held", "failures_of"]
+__all__ = ["NEEDED", "CheckRunner", "failures_of"]
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -28,8 +28,8 @@ NEEDED = frozenset({"call", "heads", "weights", "causal", "scale", "comparison"}
 
 
 @dataclass
-class Held:
-    """Checks that are held. failures: why those that raised were not finished, by the names under which it is told;
+class CheckRunner:
+    """Runs checks, each by itself. failures: why those that raised were not finished, by the names that are reported;
     budget: when it is over, no other check is begun but those that a verdict needs; memory: the runs of the checks.
     """
 
@@ -56,9 +56,9 @@ class Held:
         """All that a check finds; where it raises, nothing, and its failure is noted."""
         return self(name, [], check, *args, **options)
 
-    def again(self) -> Held:
+    def again(self) -> CheckRunner:
         """Checks of another plan of the same diagnosis, which share its budget and its runs."""
-        return Held(budget=self.budget, memory=self.memory)
+        return CheckRunner(budget=self.budget, memory=self.memory)
 
     def note(self, name: str, error: Exception) -> None:
         """Keep the first failure under a name."""
@@ -70,9 +70,9 @@ class Held:
         return not NEEDED & set(self.failures)
 
 
-def failures_of(every: Sequence[Held], lang: str) -> dict[str, str]:
+def failures_of(every: Sequence[CheckRunner], lang: str) -> dict[str, str]:
     """What checks that failed, or were too late, did not examine to the end, and why."""
-    return {name: told(each, lang=lang) for checks in every for name, each in checks.failures.items()}
+    return {name: as_plain(each, lang=lang) for checks in every for name, each in checks.failures.items()}
 
 
 def _failed(error: Exception) -> Missed:

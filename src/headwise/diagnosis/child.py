@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headwise.diagnosis.check_runner import Held, failures_of
+from headwise.diagnosis.check_runner import CheckRunner, failures_of
 from headwise.diagnosis.patches.trials import LONG, SHORT, Again, mended, uncovered
 from headwise.diagnosis.plans.user_arguments import check_said
 from headwise.diagnosis.result import Diagnosis
@@ -34,7 +34,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             diagnosis = _diagnosis(target, loaded, request, lang)
             again = _again(target, source, request, lang)
             effort = LONG if request.get("fix") else SHORT
-            checks = Held()
+            checks = CheckRunner()
             for improve in (mended, uncovered):
                 diagnosis = checks(
                     "patches", diagnosis, improve, diagnosis, loaded.source.texts, again, effort=effort, lang=lang

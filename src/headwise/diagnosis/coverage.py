@@ -8,7 +8,7 @@ from typing import Any
 
 from headwise.wording import say
 
-__all__ = ["Missed", "Tried", "is_tried", "told", "unfollowed"]
+__all__ = ["Missed", "Tried", "as_plain", "is_tried", "unfollowed"]
 
 NOT = "no"
 
@@ -25,10 +25,10 @@ class Missed:
 Tried = bool | str | Missed
 
 
-def told(value: Any, *, lang: str) -> Any:
+def as_plain(value: Any, *, lang: str) -> Any:
     """What was tried as plain data: True, a text, or "no: " and why not.
 
-    >>> told(Missed("doctor.missed.one_argument"), lang="en")
+    >>> as_plain(Missed("doctor.missed.one_argument"), lang="en")
     'no: they come with the queries'
     """
     return f"{NOT}: {say(value.reason, lang=lang, **value.values)}" if isinstance(value, Missed) else value
@@ -36,7 +36,7 @@ def told(value: Any, *, lang: str) -> Any:
 
 def unfollowed(tried: Mapping[str, Any], *, lang: str) -> dict[str, Any]:
     """What was tried of a target in which no attention was found: of attention nothing."""
-    missed = told(Missed("doctor.missed.not_followed"), lang=lang)
+    missed = as_plain(Missed("doctor.missed.not_followed"), lang=lang)
     return {**tried, **{name: missed for name in ("self", "cross", "mask", "cache", "causal") if name in tried}}
 
 

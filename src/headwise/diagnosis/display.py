@@ -80,17 +80,17 @@ def _fault(group: Sequence[Finding], lang: str, widest: int | None) -> Iterator[
     shown = list({(each.line, each.source): each for each in reversed(group)}.values())[::-1]
     is_one = len(shown) == 1
     wide = max(len(str(each.line)) for each in shown)
-    for each in shown:
-        lead = "    " if is_one else f"    {each.line or '':>{wide}}  "
+    for finding in shown:
+        lead = "    " if is_one else f"    {finding.line or '':>{wide}}  "
         room = None if widest is None else max(NARROWEST, widest - len(lead))
-        yield from (f"{lead if at == 0 else ' ' * len(lead)}{line}" for at, line in enumerate(_source(each, room)))
+        yield from (f"{lead if at == 0 else ' ' * len(lead)}{line}" for at, line in enumerate(_source(finding, room)))
     yield from _wrapped(first.what, "    ")
     yield from _labelled("why", first.why, lang)
     yield from _labelled("fix", _advice(first, lang), lang)
-    for each in group:
+    for finding in group:
         # of what is mended by one change of several places all lines are said once
-        if each.patch and all(each.patch != previous.patch for previous in group[: group.index(each)]):
-            yield from (_cut(f"        {_clean(line)}", widest) for line in each.patch.split("\n"))
+        if finding.patch and all(finding.patch != previous.patch for previous in group[: group.index(finding)]):
+            yield from (_cut(f"        {_clean(line)}", widest) for line in finding.patch.split("\n"))
     measured = {
         finding.evidence: finding.line
         for finding in reversed(shown)

@@ -12,7 +12,7 @@ import torch
 
 from headwise.calls import Plan
 from headwise.dataflow import Manner, Run, run
-from headwise.diagnosis.check_runner import Held
+from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.plans.mask_variants import OpenPlan, TurnedPlan, is_shut
 from headwise.diagnosis.plans.small_sizes import small
 from headwise.diagnosis.suspects import Change, Suspect, both, together
@@ -31,7 +31,7 @@ class Examination:
     """
 
     plan: Plan
-    own: tuple[str, ...] = ()
+    user_files: tuple[str, ...] = ()
     is_published: bool = False
     inherited: dict[Site, Callable[..., Any]] = field(default_factory=dict)
     change: Change | None = None
@@ -41,14 +41,14 @@ class Examination:
     examined: dict[str, Any] = field(default_factory=dict)
     is_understood: bool = False
     is_mask_sure: bool = False
-    held: Held = field(default_factory=Held)
+    checks: CheckRunner = field(default_factory=CheckRunner)
     stand_ins: dict[Site, Callable[..., Any]] = field(default_factory=dict)
     last: tuple[object, list[Suspect]] | None = None
 
     def __post_init__(self) -> None:
         self.stand_ins = {**self.inherited, **self.stand_ins}
 
-    def found(self, suspect: Suspect) -> None:
+    def repair(self, suspect: Suspect) -> None:
         """Take note of something that is wrong, and put it right from here on."""
         self.tried.add((suspect.general, suspect.span))
         self.suspects.append(suspect)
@@ -66,10 +66,10 @@ class Examination:
         others = [each for each in self.suspects if each is not suspect]
         gone = [each.change for each in self.suspects if each is suspect and each.change is not None]
         out = replace(self, suspects=others, stand_ins={}, change=self.before if gone else self.change)
-        for each in others:
-            out.stand_ins = together(out.stand_ins, each)
-            if gone and each.change is not None:
-                out.change = both(out.change, each.change)
+        for kept in others:
+            out.stand_ins = together(out.stand_ins, kept)
+            if gone and kept.change is not None:
+                out.change = both(out.change, kept.change)
         out.__dict__.update({name: self.__dict__[name] for name in KNOWN if name in self.__dict__})
         return out
 
@@ -78,10 +78,11 @@ class Examination:
         """Small sizes, or where the target does not take them, those of the plan."""
         sizes = small(self.plan)
         manner = Manner(dtype=self.dtype)
-        done = self.held.memory(self.plan, manner, sizes=sizes, own=self.own, change=self.change)
-        if done.record.failure is None:
+        memory, files = self.checks.memory, self.user_files
+        result = memory(self.plan, manner, sizes=sizes, user_files=files, change=self.change)
+        if result.record.failure is None:
             return sizes
-        if run(self.plan, manner, own=self.own, change=self.change).record.failure is not None:
+        if run(self.plan, manner, own=files, change=self.change).record.failure is not None:
             return sizes
         return self.plan.sizes(0)
 
@@ -93,8 +94,8 @@ class Examination:
         call = {name: each for name, each in self.plan.call.items() if name not in ("_mask", self.plan.mask)}
         _ = self.sizes
         without = replace(self.plan, call=call, mask="")
-        done = self.run(plan=without)
-        if done.record.failure is None:
+        result = self.run(plan=without)
+        if result.record.failure is None:
             return without
         opened, turned = OpenPlan(**self.plan.__dict__), TurnedPlan(**self.plan.__dict__)
         # what should let all be seen hides all where a mask is used the wrong way round
@@ -103,12 +104,13 @@ class Examination:
     @cached_property
     def dtype(self) -> torch.dtype:
         """float64, or float32 where the code mixes the two."""
-        done = self.held.memory(self.plan, Manner(), sizes=small(self.plan), own=self.own, change=self.change)
-        failure = done.record.failure
+        memory, sizes, files = self.checks.memory, small(self.plan), self.user_files
+        result = memory(self.plan, Manner(), sizes=sizes, user_files=files, change=self.change)
+        failure = result.record.failure
         if failure is None or not re.search(r"dtype|scalar type|Double|Float", str(failure.error)):
             return torch.float64
         single = Manner(dtype=torch.float32)
-        again = run(self.plan, single, sizes=small(self.plan), own=self.own, change=self.change)
+        again = run(self.plan, single, sizes=sizes, own=files, change=self.change)
         return torch.float32 if again.record.failure is None else torch.float64
 
     def rerun(self, *args: Any, more_change: Change | None = None, **options: Any) -> Run:
@@ -132,11 +134,11 @@ class Examination:
         plan, change = plan or self.plan, change or self.change
         asked = Manner(**{"dtype": self.dtype, **manner})
         stand_ins = {**self.stand_ins, **(more or {})}
-        return self.held.memory(
+        return self.checks.memory(
             plan,
             asked,
             sizes=sizes or self.sizes,
-            own=self.own,
+            user_files=self.user_files,
             stand_ins=stand_ins,
             change=change,
             is_kept=not more,

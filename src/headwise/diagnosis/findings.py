@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Mapping, Sequence
 
-from headwise.diagnosis.check_runner import Held
+from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.faults import SEVERITIES
 from headwise.diagnosis.patches.candidates import candidates
 from headwise.diagnosis.result import Finding
@@ -18,13 +18,15 @@ __all__ = ["findings_of", "merged"]
 NAMES = ("name", "near", "wanted", "factor", "axis", "was", "leak", "error", "what")
 
 
-def findings_of(suspects: Sequence[Suspect], files: Mapping[str, str], checks: Held, lang: str) -> tuple[Finding, ...]:
+def findings_of(
+    suspects: Sequence[Suspect], files: Mapping[str, str], checks: CheckRunner, lang: str
+) -> tuple[Finding, ...]:
     """All that was found in words, faults first. files: what to call each of the person's own."""
     findings = [_finding(each, files, checks, lang) for each in suspects]
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-def _finding(suspect: Suspect, files: Mapping[str, str], checks: Held, lang: str) -> Finding:
+def _finding(suspect: Suspect, files: Mapping[str, str], checks: CheckRunner, lang: str) -> Finding:
     span = suspect.span if suspect.home is None else suspect.home
     values = dict(suspect.said)
     words = suspect.fault.words(lang)

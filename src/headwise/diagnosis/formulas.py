@@ -170,8 +170,8 @@ def is_normalised_late(observation: Observation) -> bool:
     for entry in observation.run.seen:
         if entry.at > observation.attention.context.at and entry.name in DIVISIONS:
             values = [each.value for each in entry.inputs[1:] if each.value is not None]
-            if any(each.numel() == sums.numel() and is_close(observation, each.detach().double().flatten(), sums)
-                   for each in values):  # fmt: skip
+            if any(value.numel() == sums.numel() and is_close(observation, value.detach().double().flatten(), sums)
+                   for value in values):  # fmt: skip
                 return True
     return False
 

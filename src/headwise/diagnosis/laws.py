@@ -54,7 +54,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         options.setdefault("plan", exam.free)
         return rerun(*args, **options)
 
-    run, checks = free(), exam.held
+    run, checks = free(), exam.checks
     if run.record.failure is not None or not attentions(run):
         why = "faults_first" if exam.suspects else "not_followed"
         exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
@@ -91,7 +91,7 @@ def _of_calls(
     exam: Examination, run: Run, free: Callable[..., Run], rerun: Callable[..., Run], before: list[Suspect]
 ) -> list[Suspect]:
     """What shows in the arguments after a call, in a second call, in another instance, in a step of training."""
-    kinds, checks, fact = {each.general for each in before}, exam.held, run.fact
+    kinds, checks, fact = {each.general for each in before}, exam.checks, run.fact
     failed: tuple[list[Suspect], Tried] = [], True
     masked = rerun(plan=exam.plan) if exam.plan.mask else run
     out = checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))

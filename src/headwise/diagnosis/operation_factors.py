@@ -19,28 +19,28 @@ PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
 def product_factor(mine: MarkedOp, entry: MarkedOp) -> float | None:
     """By how much a contraction multiplies the plain product."""
     products = []
-    for each in (mine, entry):
-        joint = each.joint
+    for op in (mine, entry):
+        joint = op.joint
         if joint is None:
             return None
-        a, b = (each.inputs[place].value for place in _operands(each))
+        a, b = (op.inputs[place].value for place in _operands(op))
         if a is None or b is None:
             return None
         products.append(torch.einsum(f"{joint.left},{joint.right}->{joint.out}", a, b))
-    return _ratio(products[1] - products[0], _made(entry) - _made(mine))
+    return _ratio(products[1] - products[0], _output_of(entry) - _output_of(mine))
 
 
-def sum_factor(mine: MarkedOp, other: MarkedOp) -> float | None:
+def sum_factor(mine: MarkedOp, entry: MarkedOp) -> float | None:
     """By how much a sum of two tensors multiplies both; None: it does something else."""
     sums = []
-    for each in (mine, other):
-        values = [seen.value for seen in each.inputs]
+    for op in (mine, entry):
+        values = [operand.value for operand in op.inputs]
         if len(values) != 2 or values[0] is None or values[1] is None:
             return None
-        sums.append(values[0] - values[1] if each.name in DIFFERENCES else values[0] + values[1])
-    if sums[0].shape != _made(mine).shape or sums[1].shape != _made(other).shape:
+        sums.append(values[0] - values[1] if op.name in DIFFERENCES else values[0] + values[1])
+    if sums[0].shape != _output_of(mine).shape or sums[1].shape != _output_of(entry).shape:
         return None
-    return _ratio(sums[1] - sums[0], _made(other) - _made(mine))
+    return _ratio(sums[1] - sums[0], _output_of(entry) - _output_of(mine))
 
 
 def _operands(entry: MarkedOp) -> list[int]:
@@ -60,7 +60,7 @@ def factor_of(mine: MarkedOp, entry: MarkedOp) -> float | None:
     if place is None or place >= len(entry.inputs):
         return None
     before, after = mine.inputs[place].value, entry.inputs[place].value
-    output, other_output = _made(mine), _made(entry)
+    output, other_output = _output_of(mine), _output_of(entry)
     if before is None or after is None or not before.is_floating_point() or not output.is_floating_point():
         return 1.0 if mine.outputs[0].shape == mine.inputs[place].shape else None
     if before.shape != output.shape:
@@ -81,8 +81,8 @@ def factor_of(mine: MarkedOp, entry: MarkedOp) -> float | None:
 def _kept(entry: MarkedOp, shape: torch.Size) -> Tensor:
     """Where a multiplication by ones and zeros, as by a mask, leaves its entries; everywhere for other operations."""
     if entry.name in PRODUCTS:
-        for each, marks in zip(entry.inputs, entry.given, strict=True):
-            value = None if marks is not None or each.value is None else each.value
+        for operand, marks in zip(entry.inputs, entry.given, strict=True):
+            value = None if marks is not None or operand.value is None else operand.value
             if value is not None and value.numel() > 1 and bool(((value == 0) | (value == 1)).all()):
                 return (value != 0).expand(shape)
     return torch.ones((), dtype=torch.bool).expand(shape)
@@ -125,7 +125,7 @@ def is_shift(entry: MarkedOp) -> bool:
     """Whether an operation moves all scores of a row alike, as what is taken off before an exponential does; or is
     what finds by how much.
     """
-    output = _made(entry)
+    output = _output_of(entry)
     before = next((each.value for each in entry.marked_inputs), None)
     if before is None or not output.is_floating_point() or not before.is_floating_point():
         return False
@@ -137,7 +137,7 @@ def is_shift(entry: MarkedOp) -> bool:
 
 def is_whole(entry: MarkedOp) -> bool:
     """Whether an operation keeps whole numbers only."""
-    output = _made(entry)
+    output = _output_of(entry)
     before = next((each.value for each in entry.marked_inputs), None)
     if before is None or output.shape != before.shape or not before.is_floating_point():
         return False
@@ -146,7 +146,7 @@ def is_whole(entry: MarkedOp) -> bool:
     return usable.numel() > 0 and bool((usable == usable.round()).all()) and not bool((before == before.round()).all())
 
 
-def _made(entry: MarkedOp) -> Tensor:
+def _output_of(entry: MarkedOp) -> Tensor:
     value = entry.outputs[0].value
     if value is None:
         raise ValueError("a run whose values are asked for must have been recorded with them")

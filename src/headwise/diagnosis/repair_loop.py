@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from headwise.calls import Plan
 from headwise.dataflow import Run, attentions
-from headwise.diagnosis.check_runner import Held
+from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.checks.causal import order_suspects
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropout import drawn_suspects
@@ -40,11 +40,11 @@ TURNED = ("causal-inverted", "causal-offset")
 def examined(
     plan: Plan,
     *,
-    own: tuple[str, ...] = (),
+    user_files: tuple[str, ...] = (),
     is_published: bool = False,
     is_mask_sure: bool = False,
     before: Examination | None = None,
-    held: Held | None = None,
+    checks: CheckRunner | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Examination:
     """What is wrong with one plan. before: of another plan of the same target, whose repairs are taken over. sizes:
@@ -53,7 +53,7 @@ def examined(
     is_published: what is unusual is so on purpose. is_mask_sure: the person said what the mask means. A check that
     raises is held: what it examines is told as not examined, and the others go on.
     """
-    exam = Examination(plan, own, is_published, is_mask_sure=is_mask_sure, held=held or Held())
+    exam = Examination(plan, user_files, is_published, is_mask_sure=is_mask_sure, checks=checks or CheckRunner())
     if sizes is not None:
         exam.__dict__["sizes"] = dict(sizes)
     if before is not None:
@@ -64,13 +64,13 @@ def examined(
         exam.tried |= before.tried - {(each.kind, each.span) for each in before.suspects if each.is_local}
     for _ in range(MOST):
         right = exam.right
-        suspects: list[Suspect] = exam.held.all("call", _suspects, exam)
+        suspects: list[Suspect] = exam.checks.all("call", _suspects, exam)
         exam.last = right, suspects
         findings = [each for each in suspects if (each.general, each.span) not in exam.tried]
         if not findings:
             break
         for suspect in findings:
-            exam.found(suspect)
+            exam.repair(suspect)
     return exam
 
 
@@ -83,13 +83,13 @@ def broken(exam: Examination) -> set[tuple[str, object]]:
 
 def _suspects(exam: Examination) -> list[Suspect]:
     """The next things that are wrong."""
-    run, checks = exam.run(), exam.held
+    run, checks = exam.run(), exam.checks
     projections = [each for each in run.seen if each.joint is not None]
     exam.is_understood = exam.is_understood or len(projections) > 1
     if run.failure is not None:
         suspect = checks("call", None, crash_suspect, run, exam)
         if suspect is not None and suspect.kind == "mask-raises" and not exam.is_mask_sure:
-            variant = checks("call", None, taken_otherwise, exam.plan, exam.own)
+            variant = checks("call", None, taken_otherwise, exam.plan, exam.user_files)
             # with what was put right so far it may fail as well
             if variant is not None and exam.run(plan=variant).failure is None:
                 exam.plan = variant
@@ -124,7 +124,9 @@ def _suspects(exam: Examination) -> list[Suspect]:
 def _ordered(exam: Examination, free: Run) -> list[Suspect]:
     """What is wrong with the order in which tokens see each other; a note where an option says so."""
     suspects = order_suspects(free)
-    is_meant = any(each.general in TURNED for each in suspects) and is_option(exam.free, exam.own, suspects[0].general)
+    is_meant = any(each.general in TURNED for each in suspects) and is_option(
+        exam.free, exam.user_files, suspects[0].general
+    )
     return [replace(each, severity="note") if is_meant else each for each in suspects]
 
 
@@ -168,11 +170,11 @@ def _masking(exam: Examination, run: Run, free: Run) -> list[Suspect]:
 
 def _of_meaning(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     """What is wrong with the mask in the meaning that it was given; nothing where it is right in another."""
-    found = masking_suspects(run, free)
+    mask_suspects = masking_suspects(run, free)
     declared = exam.plan.call.get("_mask")
-    if not found or exam.is_mask_sure or not isinstance(declared, Mapping) or declared["means"] == "lengths":
-        return found
-    if found[0].kind == "mask-nan" and declared["means"] == "additive":
+    if not mask_suspects or exam.is_mask_sure or not isinstance(declared, Mapping) or declared["means"] == "lengths":
+        return mask_suspects
+    if mask_suspects[0].kind == "mask-nan" and declared["means"] == "additive":
         # less than minus infinity is more than all
         finite = FinitePlan(**exam.plan.__dict__)
         named = masking_suspects(exam.run(plan=finite), free)
@@ -195,12 +197,12 @@ def _of_meaning(exam: Examination, run: Run, free: Run) -> list[Suspect]:
                 return []
             others.append((plan, suspects))
     turned = next((each for each in others if [s.kind for s in each[1]] == ["mask-inverted"]), None)
-    if found[0].kind == "mask-broadcast" and turned is not None:
+    if mask_suspects[0].kind == "mask-broadcast" and turned is not None:
         # keys that are always kept are hidden too: to turn the mask mends both
-        exam.plan, found = turned
-        return found
+        exam.plan, mask_suspects = turned
+        return mask_suspects
     late = next((each for each in others if [s.kind for s in each[1]] == ["mask-after-softmax"]), None)
-    if any(each.kind == "mask-inverted" for each in found) and late is not None:
+    if any(each.kind == "mask-inverted" for each in mask_suspects) and late is not None:
         # nothing says that it is the wrong way round, and the other way it is wrong as well
-        exam.plan, found = late
-    return found
+        exam.plan, mask_suspects = late
+    return mask_suspects

@@ -30,7 +30,7 @@ class RunMemory:
         manner: Manner,
         *,
         sizes: Mapping[str, int],
-        own: tuple[str, ...],
+        user_files: tuple[str, ...],
         stand_ins: Mapping[Site, Any] | None = None,
         change: Callable[[Any, dict[str, Any]], None] | None = None,
         is_kept: bool = True,
@@ -39,36 +39,36 @@ class RunMemory:
         stand_ins = dict(stand_ins or {})
         if manner.gradients or not isinstance(plan.target, type):
             # its weights may be changed afterwards, or are the user's own
-            return run(plan, manner, sizes=sizes, stand_ins=stand_ins, own=own, change=change)
-        key = (type(plan), plan.target, tuple(sizes.items()), manner, own, change)
+            return run(plan, manner, sizes=sizes, stand_ins=stand_ins, own=user_files, change=change)
+        key = (type(plan), plan.target, tuple(sizes.items()), manner, user_files, change)
         alike = (each for each in self.kept if each[0] == key and _is_alike(each[1], plan, stand_ins))
-        known = next(alike, None)
-        if known is None:
-            done = run(plan, manner, sizes=sizes, stand_ins=stand_ins, own=own, change=change)
+        cached = next(alike, None)
+        if cached is None:
+            result = run(plan, manner, sizes=sizes, stand_ins=stand_ins, own=user_files, change=change)
         else:
-            done = known[1]
-            self.kept = [each for each in self.kept if each is not known]
-            if done.plan is not plan or done.stand_ins != stand_ins:
-                done = replace(done, plan=plan, stand_ins=stand_ins)
-        if is_kept or known is not None:
-            self.kept.append((key, done))
+            result = cached[1]
+            self.kept = [each for each in self.kept if each is not cached]
+            if result.plan is not plan or result.stand_ins != stand_ins:
+                result = replace(result, plan=plan, stand_ins=stand_ins)
+        if is_kept or cached is not None:
+            self.kept.append((key, result))
             while len(self.kept) > 1 and sum(each.size for _, each in self.kept) > HELD:
                 del self.kept[0]
-        return done
+        return result
 
 
-def _is_alike(done: Run, plan: Plan, stand_ins: Mapping[Site, Any]) -> bool:
-    """Whether a plan with replacements does what a finished run did: where replacements differ, no operation ran."""
-    if done.plan is not plan and not _is_same(done.plan, plan):
+def _is_alike(past: Run, plan: Plan, stand_ins: Mapping[Site, Any]) -> bool:
+    """Whether a plan with replacements does what a past run did: where replacements differ, no operation ran."""
+    if past.plan is not plan and not _is_same(past.plan, plan):
         return False
-    apart = {site for site in {**done.stand_ins, **stand_ins} if done.stand_ins.get(site) is not stand_ins.get(site)}
-    return not apart or not {span for _, span, _ in apart} & done.spans
+    apart = {site for site in {**past.stand_ins, **stand_ins} if past.stand_ins.get(site) is not stand_ins.get(site)}
+    return not apart or not {span for _, span, _ in apart} & past.spans
 
 
-def _is_same(plan: Plan, other: Plan) -> bool:
+def _is_same(plan: Plan, second: Plan) -> bool:
     """Whether two plans build and call the same; the order of arguments tells which numbers each gets."""
     try:
-        return plan == other and list(plan.init) == list(other.init) and list(plan.call) == list(other.call)
+        return plan == second and list(plan.init) == list(second.init) and list(plan.call) == list(second.call)
     except (RuntimeError, TypeError, ValueError):
         # tensors and arrays among the arguments have no single truth
         return False

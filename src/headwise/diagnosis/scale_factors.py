@@ -103,8 +103,8 @@ class _Way:
 def _way(a: AttentionOps, b: AttentionOps) -> _Way:
     ways = [way_of(each) for each in (a, b)]
     mines, others = (
-        list(each.path) if way is None else sorted((*way.way, *way.sums), key=lambda op: op.at)
-        for way, each in zip(ways, (a, b), strict=True)
+        list(attention.path) if way is None else sorted((*way.way, *way.sums), key=lambda op: op.at)
+        for way, attention in zip(ways, (a, b), strict=True)
     )
     sums = {each.at for way in ways if way is not None for each in way.sums}
     out = _Way([])

@@ -51,8 +51,8 @@ def way_of(attention: AttentionOps) -> ScorePath | None:
     numbers = scores.results
     for entry in attention.path:
         marked = [
-            (each, marks.kind == "pair")
-            for each, marks in zip(entry.inputs, entry.given, strict=True)
+            (operand, marks.kind == "pair")
+            for operand, marks in zip(entry.inputs, entry.given, strict=True)
             if marks is not None
         ]
         pairs = {each.number for each, is_pair in marked if is_pair}
@@ -75,9 +75,9 @@ def way_of(attention: AttentionOps) -> ScorePath | None:
     return None
 
 
-def _is_term(seen: TensorSeen) -> bool:
+def _is_term(operand: TensorSeen) -> bool:
     """Whether what is added to scores is a term of them, and no mask made of the tokens."""
-    value = seen.value
+    value = operand.value
     return value is not None and bool((value != 0).any()) and bool((value > HIDDEN).all())
 
 

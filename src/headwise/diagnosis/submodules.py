@@ -13,7 +13,7 @@ from torch import nn
 
 from headwise.calls import Plan
 from headwise.diagnosis.attention_owners import Owner, insides, owners
-from headwise.diagnosis.check_runner import Held
+from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.suspects import Suspect
@@ -33,8 +33,10 @@ class Whole:
     examined by themselves, and why.
     """
 
-    def __init__(self, namespace: Mapping[str, Any], files: Sequence[str], examine: Examine, checks: Held) -> None:
-        self._namespace, self._own, self._examine, self._held = namespace, tuple(files), examine, checks
+    def __init__(
+        self, namespace: Mapping[str, Any], files: Sequence[str], examine: Examine, checks: CheckRunner
+    ) -> None:
+        self._namespace, self._files, self._examine, self._checks = namespace, tuple(files), examine, checks
         self.exams: list[Examination] = []
         self.classes: list[type[nn.Module]] = []
         self.missed: dict[str, Tried] = {}
@@ -46,7 +48,7 @@ class Whole:
             return False
         exam = max(understood, key=lambda exam: not exam.plan.mask)
         run = exam.run(plan=exam.free)
-        holders = owners(run, self._own)
+        holders = owners(run, self._files)
         inner = [each for each in holders if each.path]
         if inner:
             arguments = _given(exam.plan, exam.sizes, [each.kind for each in inner])
@@ -60,11 +62,11 @@ class Whole:
             return
         budget = Budget(LONGEST)
         paths: list[str] = []
-        for parameter in insides(built, self._own):
+        for parameter in insides(built, self._files):
             if budget.is_over:
                 return
             if not any(path.startswith(f"{parameter.path}.") for path in paths):
-                exams = self._held.all(_named(parameter), self._examined, parameter, built, {}, budget)
+                exams = self._checks.all(_named(parameter), self._examined, parameter, built, {}, budget)
                 if exams:
                     paths.append(parameter.path)
                     self._keep(parameter, exams)
@@ -98,7 +100,7 @@ class Whole:
             if budget.is_over:
                 self.missed[name] = Missed("doctor.missed.no_budget")
                 continue
-            exams = self._held.all(name, self._examined, owner, target, options.get(owner.kind, {}), budget)
+            exams = self._checks.all(name, self._examined, owner, target, options.get(owner.kind, {}), budget)
             if exams:
                 self._keep(owner, exams)
             else:

@@ -19,29 +19,29 @@ Prove = Callable[[Examination, Sequence[Suspect]], None]
 
 
 def switched(
-    target: Any, plans: Sequence[Plan], own: tuple[str, ...], exams: Sequence[Examination], prove: Prove
+    target: Any, plans: Sequence[Plan], user_files: tuple[str, ...], exams: Sequence[Examination], prove: Prove
 ) -> list[Examination]:
     """Examinations with a flag turned, where all that is wrong is wrong whatever the flag is for.
 
     exams: of a target as it is by default; where these find a fault, no flag is turned.
     """
-    found = [each for exam in exams for each in exam.suspects if each.severity == "fault"]
+    known_faults = [each for exam in exams for each in exam.suspects if each.severity == "fault"]
     out: list[Examination] = []
-    if found or not any(exam.is_understood for exam in exams):
+    if known_faults or not any(exam.is_understood for exam in exams):
         return out
-    budget = exams[-1].held.budget
-    for plan, kinds, chosen in switched_plans(plans, target, own):
+    budget = exams[-1].checks.budget
+    for plan, kinds, chosen in switched_plans(plans, target, user_files):
         if budget.is_over:
             break
-        exam = examined(plan, own=own, held=exams[-1].held.again())
-        laws = exam.held.all("dropout", dropping_suspects, exam.free, exam.rerun) if not exam.suspects else []
-        for each in laws:
-            exam.found(each)
+        exam = examined(plan, user_files=user_files, checks=exams[-1].checks.again())
+        laws = exam.checks.all("dropout", dropping_suspects, exam.free, exam.rerun) if not exam.suspects else []
+        for suspect in laws:
+            exam.repair(suspect)
         faults = [each for each in exam.suspects if each.severity == "fault"]
         if faults and all(each.general in kinds for each in faults):
-            exam.held("proof", None, prove, exam, laws)
+            exam.checks("proof", None, prove, exam, laws)
             exam.suspects = [
-                replace(each, severity="note") if each.general in chosen else each for each in exam.suspects
+                replace(suspect, severity="note") if suspect.general in chosen else suspect for suspect in exam.suspects
             ]
             out.append(exam)
     return out

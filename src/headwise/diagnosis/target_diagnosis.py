@@ -12,14 +12,14 @@ from headwise.calls import whole as whole_of
 from headwise.dataflow import run
 from headwise.diagnosis.attention_owners import holds_layers, own_files
 from headwise.diagnosis.caches.faults import remember
-from headwise.diagnosis.check_runner import Held, failures_of
+from headwise.diagnosis.check_runner import CheckRunner, failures_of
 from headwise.diagnosis.checks.causal_intent import unread_flags
 from headwise.diagnosis.checks.docstrings import comment_notes, docstring_notes
 from headwise.diagnosis.checks.forward_method import forward_suspects
 from headwise.diagnosis.checks.missing_imports import supplied_suspects
 from headwise.diagnosis.checks.transposed_scores import takes_weights, tell_once
 from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
-from headwise.diagnosis.coverage import Missed, told, unfollowed
+from headwise.diagnosis.coverage import Missed, as_plain, unfollowed
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.findings import findings_of, merged
 from headwise.diagnosis.laws import law_suspects
@@ -63,46 +63,43 @@ def diagnosed(
     loaded: how it came to be, where headwise loaded it.
     """
     target, init = whole_of(target, init)
-    own = own_files(target, files)
+    user_files = own_files(target, files)
     if isinstance(target, nn.Module):
         if not holds_numbers(target):
             return Diagnosis(title, "not examined", (), {}, say("doctor.no_numbers", lang=lang), lang)
         # it stays as it is
         target = apart(target)
-    is_published = bool(own) and all(is_installed(each) for each in own)
-    held = Held()
+    is_published = bool(user_files) and all(is_installed(each) for each in user_files)
+    checks = CheckRunner()
     if lacking := forward_suspects(target):
-        return Diagnosis(title, "faulty", findings_of(lacking, files, held, lang), {}, "", lang)
+        return Diagnosis(title, "faulty", findings_of(lacking, files, checks, lang), {}, "", lang)
     try:
         check_forward(target)
     except Refusal as error:
         return Diagnosis(title, "not examined", (), {}, error.said(lang), lang)
-    exams, whole, reason, nearest = _seen(target, namespace, own, {"init": init, "call": call}, held)
-    missed = [] if loaded is None else held.all("names", supplied_suspects, loaded, exams)
+    exams, whole, reason, nearest = _examine_target(target, namespace, user_files, {"init": init, "call": call}, checks)
+    missed = [] if loaded is None else checks.all("names", supplied_suspects, loaded, exams)
     if not exams:
-        why = (
-            unbuilt(target, reason, init, call, lang, nearest) if held.is_whole else say("doctor.not_whole", lang=lang)
-        )
-        findings = findings_of(missed, files, held, lang)
+        incomplete = say("doctor.not_whole", lang=lang)
+        why = unbuilt(target, reason, init, call, lang, nearest) if checks.is_whole else incomplete
+        findings = findings_of(missed, files, checks, lang)
         verdict, reason = verdict_of(target, findings, exams, call, lang)
-        return Diagnosis(title, verdict, findings, failures_of([held], lang), reason and why, lang)
+        return Diagnosis(title, verdict, findings, failures_of([checks], lang), reason and why, lang)
     weigh(exams)
     suspects = merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
         there = [each for each in exams if each not in whole.exams] or exams
-        suspects += held.all("documentation", _documented, there, own, files)
-    findings = findings_of([*suspects, *missed], files, held, lang)
+        suspects += checks.all("documentation", _documented, there, user_files, files)
+    findings = findings_of([*suspects, *missed], files, checks, lang)
     verdict, reason = verdict_of(target, findings, exams, call, lang)
-    tried = {**_tried(exams, whole, lang), **failures_of([each.held for each in exams] + [held], lang)}
+    tried = {**_tried(exams, whole, lang), **failures_of([each.checks for each in exams] + [checks], lang)}
     if verdict == "not examined" and not any(exam.is_understood for exam in exams):
         tried = unfollowed(tried, lang=lang)
     return Diagnosis(title, verdict, findings, tried, reason, lang)
 
 
-class Seen(NamedTuple):
-    """What was seen of a target. exams: of it and of the classes inside it; reason: why there is none; nearest: the
-    plan that came furthest of those that fail.
-    """
+class TargetExams(NamedTuple):
+    """Examinations of a target and of classes in it. reason: why there is none; nearest: the best plan that fails."""
 
     exams: list[Examination]
     whole: Whole
@@ -110,64 +107,67 @@ class Seen(NamedTuple):
     nearest: Plan | None
 
 
-def _seen(
+def _examine_target(
     target: Any,
     namespace: Mapping[str, Any],
-    own: tuple[str, ...],
-    said: Mapping[str, Any],
-    held: Held,
+    user_files: tuple[str, ...],
+    arguments: Mapping[str, Any],
+    checks: CheckRunner,
     *,
     is_inner: bool = False,
-) -> Seen:
+) -> TargetExams:
     """A target as it was written to be called: where samples are mixed, with the batch second, if that is sound."""
-    seen = _as_called(target, namespace, own, said, held, is_inner=is_inner)
-    if tells_no_layout(said["call"]):
-        for call in held.all("layout", lambda: list(turned_calls(seen.exams, target, namespace))):
-            if said["call"] is not None:
-                call = {**said["call"], "_layout": call["_layout"]}
-            other = _as_called(target, namespace, own, {**said, "call": call}, held, is_inner=is_inner)
-            if is_better(other.exams, seen.exams):
-                return other
-    return seen
+    result = _as_called(target, namespace, user_files, arguments, checks, is_inner=is_inner)
+    if tells_no_layout(arguments["call"]):
+        for call in checks.all("layout", lambda: list(turned_calls(result.exams, target, namespace))):
+            if arguments["call"] is not None:
+                call = {**arguments["call"], "_layout": call["_layout"]}
+            turned = _as_called(target, namespace, user_files, {**arguments, "call": call}, checks, is_inner=is_inner)
+            if is_better(turned.exams, result.exams):
+                return turned
+    return result
 
 
 def _as_called(
     target: Any,
     namespace: Mapping[str, Any],
-    own: tuple[str, ...],
-    said: Mapping[str, Any],
-    held: Held,
+    user_files: tuple[str, ...],
+    arguments: Mapping[str, Any],
+    checks: CheckRunner,
     *,
     is_inner: bool,
-) -> Seen:
+) -> TargetExams:
     def inside(kind: Any, namespace: Mapping[str, Any], init: Mapping[str, Any] | None) -> list[Examination]:
-        return _seen(kind, namespace, own, {"init": init, "call": None}, held, is_inner=True).exams
+        return _examine_target(kind, namespace, user_files, {"init": init, "call": None}, checks, is_inner=True).exams
 
-    whole = Whole(namespace, own, inside, held)
-    options = {"namespace": namespace, "files": own, "is_inner": is_inner, "memory": held.memory, **said}
-    found = held("call", Settings(), settings, target, **options)
-    if found.refused is not None:
-        raise found.refused
-    exams = _examinations(found, own, None if is_inner else whole, held)
-    exams += [] if is_inner else held.all("flags", switched, target, found.plans, own, exams, _prove)
+    whole = Whole(namespace, user_files, inside, checks)
+    options = {"namespace": namespace, "files": user_files, "is_inner": is_inner, "memory": checks.memory, **arguments}
+    calls = checks("call", Settings(), settings, target, **options)
+    if calls.refused is not None:
+        raise calls.refused
+    exams = _examinations(calls, user_files, None if is_inner else whole, checks)
+    exams += [] if is_inner else checks.all("flags", switched, target, calls.plans, user_files, exams, _prove)
     if not is_inner and not any(exam.is_understood for exam in exams):
-        held("classes", None, whole.seek, target, [*found.plans, *found.failures])
-    return Seen([*whole.cleared(exams), *whole.exams], whole, found.reason, next(iter(found.failures), None))
+        checks("classes", None, whole.seek, target, [*calls.plans, *calls.failures])
+    return TargetExams([*whole.cleared(exams), *whole.exams], whole, calls.reason, next(iter(calls.failures), None))
 
 
-def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, held: Held) -> list[Examination]:
+def _examinations(
+    calls: Settings, user_files: tuple[str, ...], whole: Whole | None, checks: CheckRunner
+) -> list[Examination]:
     """The examinations of all settings. whole: examines the classes inside, None: they are not wanted."""
-    is_published = bool(own) and all(is_installed(each) for each in own)
-    plans = sorted(found.plans, key=lambda plan: (plan.setting != "cross", bool(plan.mask)))
+    is_published = bool(user_files) and all(is_installed(each) for each in user_files)
+    plans = sorted(calls.plans, key=lambda plan: (plan.setting != "cross", bool(plan.mask)))
     out: list[Examination] = []
     apart: Missed | None = None
     has_cross = any(plan.setting == "cross" and any(each.name == "L" for each in plan.symbols) for plan in plans)
-    for plan in found.failures:
+    for plan in calls.failures:
         # a mask that it takes in another shape: nobody said that it takes this one
         is_taken = plan.mask and any((each.mask, each.setting) == (plan.mask, plan.setting) for each in plans)
         if is_taken or (plan.setting == "cross" and has_cross and not plan.mask):
             continue
-        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=found.is_sure(plan), held=held.again())
+        sure, runner = calls.is_sure(plan), checks.again()
+        exam = examined(plan, user_files=user_files, is_published=is_published, is_mask_sure=sure, checks=runner)
         named = [each for each in exam.suspects if each.kind != "raises"]
         failure = exam.run().record.failure
         error = None if failure is None else failure.error
@@ -177,71 +177,76 @@ def _examinations(found: Settings, own: tuple[str, ...], whole: Whole | None, he
             out.append(exam)
         elif whole is not None and not is_published:
             # as its owner calls a class inside, so it is
-            apart = apart or exam.held("call", None, fails_apart, exam)
+            apart = apart or exam.checks("call", None, fails_apart, exam)
     before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
     for plan in plans:
-        sure, there = found.is_sure(plan), held.again()
-        exam = examined(plan, own=own, is_published=is_published, is_mask_sure=sure, before=before, held=there)
+        sure, runner = calls.is_sure(plan), checks.again()
+        exam = examined(
+            plan, user_files=user_files, is_published=is_published, is_mask_sure=sure, before=before, checks=runner
+        )
         out.append(exam)
         before = exam
     if out:
         out[0].examined |= {} if apart is None else {"cross": apart}
         last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
         # what laws would show of a whole model, the classes that hold its attentions show by themselves
-        is_shown = whole is not None and last.held("classes", False, whole.holds, out)
-        found_by_laws = [] if is_shown else last.held.all("laws", law_suspects, last)
+        is_shown = whole is not None and last.checks("classes", False, whole.holds, out)
+        found_by_laws = [] if is_shown else last.checks.all("laws", law_suspects, last)
         laws = [each for each in found_by_laws if (each.general, each.span) not in last.tried]
         for suspect in laws:
-            last.found(suspect)
+            last.repair(suspect)
         for exam in out:
-            exam.held("proof", None, _prove, exam, laws if exam is last else [])
+            exam.checks("proof", None, _prove, exam, laws if exam is last else [])
             if exam.is_understood:
-                exam.held(COMPARISON, None, compare, exam)
-            names = exam.held("causal", list[str](), unread_flags, exam.run()) if exam.plan.switched else []
+                exam.checks(COMPARISON, None, compare, exam)
+            names = exam.checks("causal", list[str](), unread_flags, exam.run()) if exam.plan.switched else []
             if names and exam.examined.get("causal") is not True:
                 exam.examined["causal"] = Missed(UNREAD, {"name": ", ".join(names)})
         if not is_shown:
             # what only a cache shows was measured where it was found
-            last.held("cache", None, remember, out)
-        out += last.held.all("sizes", _at_own_sizes, found, out, own, held)
+            last.checks("cache", None, remember, out)
+        out += last.checks.all("sizes", _at_own_sizes, calls, out, user_files, checks)
         tell_once(out)
     return out
 
 
-def _at_own_sizes(found: Settings, exams: list[Examination], own: tuple[str, ...], held: Held) -> list[Examination]:
+def _at_own_sizes(
+    calls: Settings, exams: list[Examination], user_files: tuple[str, ...], checks: CheckRunner
+) -> list[Examination]:
     """The examinations at the sizes that the person gave, which could be others, of what shows there alone."""
     out: list[Examination] = []
-    known = {(each.general, each.span) for exam in exams for each in exam.suspects}
-    for one in [exam for exam in exams if found.is_sized and exam.plan.real and exam.is_understood][:MOST_SIZED]:
-        sizes = as_given(one.plan)
-        if sizes is None or held.budget.is_over:
-            one.examined["sizes"] = Missed(f"doctor.missed.{'too_wide' if sizes is None else 'no_budget'}")
+    reported = {(each.general, each.span) for exam in exams for each in exam.suspects}
+    for base in [exam for exam in exams if calls.is_sized and exam.plan.real and exam.is_understood][:MOST_SIZED]:
+        sizes = as_given(base.plan)
+        if sizes is None or checks.budget.is_over:
+            base.examined["sizes"] = Missed(f"doctor.missed.{'too_wide' if sizes is None else 'no_budget'}")
             continue
-        is_failing = run(one.plan, sizes=sizes, own=own).record.failure is not None
-        exam, new = _at_sizes(one, sizes, known, own, held.again())
+        is_failing = run(base.plan, sizes=sizes, own=user_files).record.failure is not None
+        exam, new = _at_sizes(base, sizes, reported, user_files, checks.again())
         if new and not is_failing:
             # what shows at sizes that are equal, or squares of each other, is told as it is at the next that are not
-            exam, new = _at_sizes(one, distinct(one.plan, sizes), known, own, held.again())
+            exam, new = _at_sizes(base, distinct(base.plan, sizes), reported, user_files, checks.again())
         exam.suspects = [each for at, each in enumerate(new) if each.proved or (is_failing and at == 0)]
-        exam.examined["sizes"] = ", ".join(f"{name}={size}" for name, size in sizes.items() if name in one.plan.real)
+        exam.examined["sizes"] = ", ".join(f"{name}={size}" for name, size in sizes.items() if name in base.plan.real)
         out.append(exam)
     return out
 
 
 def _at_sizes(
-    one: Examination, sizes: Mapping[str, int], known: Set[object], own: tuple[str, ...], held: Held
+    base: Examination, sizes: Mapping[str, int], reported: Set[object], user_files: tuple[str, ...], checks: CheckRunner
 ) -> tuple[Examination, list[Suspect]]:
-    """The examination of a plan at some sizes, and what it shows that is not known."""
+    """The examination of a plan at some sizes, and what it shows that is not reported yet."""
+    sure, is_published = base.is_mask_sure, base.is_published
     exam = examined(
-        one.plan, own=own, is_published=one.is_published, is_mask_sure=one.is_mask_sure, held=held, sizes=sizes
+        base.plan, user_files=user_files, is_published=is_published, is_mask_sure=sure, checks=checks, sizes=sizes
     )
-    exam.held("proof", None, _prove, exam, [])
-    return exam, [each for each in exam.suspects if (each.general, each.span) not in known]
+    exam.checks("proof", None, _prove, exam, [])
+    return exam, [each for each in exam.suspects if (each.general, each.span) not in reported]
 
 
 def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
     """Measure what was found, against what the output should be."""
-    goal = exam.held("ideal", Goal(None), goal_of, exam)
+    goal = exam.checks("ideal", Goal(None), goal_of, exam)
     met = goal.is_met_by(exam.run().output)
     exam.examined["ideal"] = met or Missed(f"doctor.missed.{'torch_layer' if holds_layers(exam.run()) else 'no_ideal'}")
     if not exam.suspects:
@@ -252,22 +257,22 @@ def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
     exam.suspects = proved(exam, goal, left, laws)
 
 
-def _documented(exams: list[Examination], own: tuple[str, ...], files: Mapping[str, str]) -> list[Suspect]:
+def _documented(exams: list[Examination], user_files: tuple[str, ...], files: Mapping[str, str]) -> list[Suspect]:
     """What the documentation says otherwise; only what runs can say so."""
-    known = [exam for exam in exams if exam.is_understood]
-    if not known:
+    understood = [exam for exam in exams if exam.is_understood]
+    if not understood:
         return []
-    exam = max(known, key=lambda each: (each.plan.setting == "cross", not each.plan.mask))
-    done = exam.run(plan=exam.free)
-    if done.record.failure is not None:
+    exam = max(understood, key=lambda exam: (exam.plan.setting == "cross", not exam.plan.mask))
+    result = exam.run(plan=exam.free)
+    if result.record.failure is not None:
         return []
-    return docstring_notes(done) + comment_notes(exam.free, own, files)
+    return docstring_notes(result) + comment_notes(exam.free, user_files, files)
 
 
 def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
     plans: list[Plan] = [exam.plan for exam in exams]
     masks = [plan for plan in plans if plan.mask]
-    means = dict.fromkeys(f"{plan.mask}: {said['means']}" for plan in masks if (said := plan.call.get("_mask")))
+    means = dict.fromkeys(f"{plan.mask}: {declared['means']}" for plan in masks if (declared := plan.call.get("_mask")))
     settings_seen = {plan.setting for plan in plans}
     ideals = [exam.examined.get("ideal", Missed("doctor.missed.no_ideal")) for exam in exams]
     tried: dict[str, Any] = {
@@ -277,14 +282,13 @@ def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
         # what was tried in one of them was tried
         **{name: value for exam in exams for name, value in exam.examined.items() if isinstance(value, Missed)},
         **{name: value for exam in exams for name, value in exam.examined.items() if not isinstance(value, Missed)},
-        "ideal": next((said for said in ideals if said is not True), True),
+        "ideal": next((met for met in ideals if met is not True), True),
     }
     orders = [exam.examined.get("causal") for exam in exams]
     if isinstance(tried.get("causal"), Missed):
-        tried["causal"] = next(
-            (why for why in orders if isinstance(why, Missed) and why.reason == UNREAD), tried["causal"]
-        )
-    followed = [said for exam in exams if (said := exam.examined.get(COMPARISON)) is not None]
+        unread = (why for why in orders if isinstance(why, Missed) and why.reason == UNREAD)
+        tried["causal"] = next(unread, tried["causal"])
+    followed = [result for exam in exams if (result := exam.examined.get(COMPARISON)) is not None]
     if followed:
         names = [name for each in followed if isinstance(each, str) for name in each.split("; ")]
         tried[COMPARISON] = uncompared(exams) or "; ".join(dict.fromkeys(names))
@@ -292,4 +296,4 @@ def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
     if layouts:
         tried["layout"] = ", ".join(f"[{', '.join(each)}]" for each in layouts)
     tried |= {"classes": ", ".join(each.__name__ for each in whole.classes)} if whole.classes else {}
-    return {name: told(value, lang=lang) for name, value in {**tried, **whole.missed}.items()}
+    return {name: as_plain(value, lang=lang) for name, value in {**tried, **whole.missed}.items()}

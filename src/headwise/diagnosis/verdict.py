@@ -51,7 +51,7 @@ def verdict_of(
         return "not examined", say("doctor.fails_apart", lang=lang, **crossed.values)
     if any(_is_call_guessed(exam) for exam in understood):
         return "not examined", _unplaced(next(exam for exam in understood if _is_call_guessed(exam)), call, lang)
-    if not any(exam.held.is_whole for exam in understood):
+    if not any(exam.checks.is_whole for exam in understood):
         return "not examined", say("doctor.not_whole", lang=lang)
     missed = uncompared(understood)
     if missed is not None:

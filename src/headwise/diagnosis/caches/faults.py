@@ -107,7 +107,7 @@ def _alone(exam: Examination, plan: Plan) -> Plan:
 
 
 def _decoder(exam: Examination, plan: Plan) -> Decoder:
-    return Decoder(plan, {**exam.sizes, "L": TOKENS}, exam.own, exam.dtype, exam.change, exam.stand_ins)
+    return Decoder(plan, {**exam.sizes, "L": TOKENS}, exam.user_files, exam.dtype, exam.change, exam.stand_ins)
 
 
 def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.calls import EMPTY, Plan, Way, call_role, callee, parameters, seen_names, ways
+from headwise.calls import EMPTY, CacheProtocol, Plan, call_role, callee, parameters, seen_names, ways
 from headwise.dataflow import Decoded, Decoder
 from headwise.diagnosis.caches.decoding_calls import attention_of, is_left_behind
 from headwise.diagnosis.distance import distance
@@ -38,7 +38,7 @@ class Breach:
     again: only after another sequence.
     """
 
-    way: Way
+    way: CacheProtocol
     cuts: tuple[int, ...]
     at: int
     error: Exception | None = None
@@ -58,7 +58,7 @@ class Kept:
     names: of arguments that speak of a cache.
     """
 
-    way: Way | None = None
+    way: CacheProtocol | None = None
     breaches: tuple[Breach, ...] = ()
     names: tuple[str, ...] = ()
 
@@ -72,7 +72,7 @@ def kept(decoder: Decoder) -> Kept:
     except (TypeError, ValueError, OSError, KeyError):
         return Kept()
     budget = Budget(LONGEST)
-    working: list[tuple[Way, list[Breach]]] = []
+    working: list[tuple[CacheProtocol, list[Breach]]] = []
     raising: list[Breach] = []
     for way in candidates:
         if budget.is_over:
@@ -136,7 +136,7 @@ def _placed(decoder: Decoder) -> Any:
     return replace(plan, init={**plan.init, **{name: 0 for name in names if name not in plan.init}})
 
 
-def _is_handed_on(way: Way, step: Decoded) -> bool:
+def _is_handed_on(way: CacheProtocol, step: Decoded) -> bool:
     """Whether a step failed on what the target itself had returned or kept, in an operation of torch."""
     if len(step.outputs) != 1 or not isinstance(step.error, RuntimeError | IndexError) or not way.is_own:
         return False
@@ -170,7 +170,7 @@ def _holds_tokens(value: Any) -> bool:
     return all(3 in each.shape and tuple(each.shape[-2:]) != (3, 3) for each in items)
 
 
-def _keeps(decoder: Decoder, way: Way, step: Decoded) -> bool:
+def _keeps(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
     """Whether what was handed on or kept holds the tokens of the first call, so that a step should look at them."""
     if not way.is_own:
         return False
@@ -186,7 +186,7 @@ def _keeps(decoder: Decoder, way: Way, step: Decoded) -> bool:
     return any(3 in each.shape and bool(each.any()) for each in tensors(kept_in))
 
 
-def _depends(decoder: Decoder, way: Way, step: Decoded) -> bool:
+def _depends(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
     """Whether a step is changed by the tokens before it."""
     decoded = decoder.parts(way, (3, 1), disturbed=3)
     if decoded.error is not None or decoded.outputs[1].shape != step.outputs[1].shape:
@@ -194,7 +194,7 @@ def _depends(decoder: Decoder, way: Way, step: Decoded) -> bool:
     return not _is_near(decoded.outputs[1], step.outputs[1])
 
 
-def _breaches(decoder: Decoder, way: Way) -> list[Breach]:
+def _breaches(decoder: Decoder, way: CacheProtocol) -> list[Breach]:
     """Where the law does not hold."""
     out: list[Breach] = []
     for cuts in CUTS:
@@ -209,7 +209,7 @@ def _breaches(decoder: Decoder, way: Way) -> list[Breach]:
 
 
 def breach_of(
-    decoder: Decoder, way: Way, cuts: tuple[int, ...], *, again: bool = False, **options: Any
+    decoder: Decoder, way: CacheProtocol, cuts: tuple[int, ...], *, again: bool = False, **options: Any
 ) -> Breach | None:
     """Where a sequence in these parts is first not what it is all at once; None: nowhere."""
     decoded = decoder.parts(way, cuts, again=again, **options)

@@ -52,7 +52,8 @@ def _lone_axis(attention: AttentionOps) -> list[Suspect]:
 def _has_lone(joint: Einsum) -> bool:
     for letters, others, operand in ((joint.left, joint.right, joint.a), (joint.right, joint.left, joint.b)):
         if any(
-            each not in others and each not in joint.out and operand.shape[letters.index(each)] > 1 for each in letters
+            letter not in others and letter not in joint.out and operand.shape[letters.index(letter)] > 1
+            for letter in letters
         ):
             return True
     return False

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from headwise.dataflow import LAYERS, AttentionOps, MarkedOp, Marks, Run, attentions, chain_of, place_of
-from headwise.diagnosis.checks.head_layout import Breach, Side, breaches, leaving, sides
+from headwise.diagnosis.checks.head_layout import LayoutProblem, Side, layout_problems, leaving, sides
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import Span
 
-__all__ = ["Rerun", "early_merge", "handed", "movements_of", "taken_breaches", "untransposed_heads"]
+__all__ = ["Rerun", "early_merge", "handed", "movements_of", "taken_problems", "untransposed_heads"]
 
 Rerun = Callable[[dict[Site, Callable[..., Any]]], Run]
 # (batch, heads, tokens, head_dim), and how heads and tokens change places
@@ -45,13 +45,13 @@ def movements_of(run: Run, side: Side) -> list[MarkedOp]:
 
 
 def untransposed_heads(
-    run: Run, rerun: Rerun, attention: AttentionOps, number: int, known_breaches: list[Breach]
+    run: Run, rerun: Rerun, attention: AttentionOps, number: int, known_problems: list[LayoutProblem]
 ) -> Suspect | None:
     """That each token attends to its own heads, as these were never brought before the tokens; None: that is not all.
 
     A merge that fits heads behind tokens is put right with it: one mistake, one finding.
     """
-    splits = _splits(run, attention, known_breaches)
+    splits = _splits(run, attention, known_problems)
     ways = (_swaps(splits, place) for place in HEADS_AT) if splits else ()
     return next((suspect for way in ways if (suspect := _suspect(run, rerun, way, number)) is not None), None)
 
@@ -65,7 +65,7 @@ def _suspect(run: Run, rerun: Rerun, swaps: Swaps, number: int) -> Suspect | Non
     stand_ins = {split.site: _permuted(split.function, order) for split, order in swaps}
     result = rerun(stand_ins) if swaps else None
     now = [] if result is None else attentions(result)
-    if result is None or len(now) <= number or taken_breaches(now[number]):
+    if result is None or len(now) <= number or taken_problems(now[number]):
         return None
     values: dict[str, object] = {"_swapped": tuple(dict.fromkeys((split.span, order) for split, order in swaps))}
     is_merged = result.failure is None and not leaving(result, now[-1])
@@ -79,11 +79,11 @@ def _suspect(run: Run, rerun: Rerun, swaps: Swaps, number: int) -> Suspect | Non
     return Suspect("attention-over-heads", span, together, said=values)
 
 
-def _splits(run: Run, attention: AttentionOps, known_breaches: list[Breach]) -> list[MarkedOp]:
+def _splits(run: Run, attention: AttentionOps, known_problems: list[LayoutProblem]) -> list[MarkedOp]:
     """The movements that split the heads of the operands, each once; []: that of one is not known."""
     out: dict[int, MarkedOp] = {}
-    for breach in known_breaches:
-        side = next(each for each in handed(attention) if each.name == breach.side)
+    for problem in known_problems:
+        side = next(each for each in handed(attention) if each.name == problem.side)
         split = next((each for each in movements_of(run, side) if _adds_axes(each)), None)
         if split is None:
             return []
@@ -170,9 +170,9 @@ def handed(attention: AttentionOps) -> list[Side]:
     return out
 
 
-def taken_breaches(attention: AttentionOps) -> list[Breach]:
+def taken_problems(attention: AttentionOps) -> list[LayoutProblem]:
     """What is wrong with what an attention is handed, in order: with its operands, or with a layer's arguments."""
-    return breaches(attention, handed(attention))
+    return layout_problems(attention, handed(attention))
 
 
 def _rows(module: Any, array: Tensor) -> Tensor:

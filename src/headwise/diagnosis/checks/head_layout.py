@@ -25,7 +25,7 @@ from headwise.dataflow import (
     value_of,
 )
 
-__all__ = ["Breach", "Side", "breach_of", "breaches", "leaving", "sides", "unequal"]
+__all__ = ["LayoutProblem", "Side", "layout_problems", "leaving", "operand_problem", "sides", "unequal"]
 
 ADDED = frozenset({"add", "add_", "__add__", "__iadd__"})
 
@@ -45,7 +45,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Breach:
+class LayoutProblem:
     """What is wrong with a side. what: "mixed" (one channel vector holds several tokens), "features" (rows are heads of
     one token), "samples" (rows are samples), "samples mixed", "features mixed", "unequal samples", "unequal tokens".
     """
@@ -106,10 +106,10 @@ def _heads_apart(scores: MarkedOp, marks: Marks, *, left: bool) -> str:
     return "".join(heads) if len(rows) > 1 and len(heads) < len(rows) else ""
 
 
-def breaches(attention: AttentionOps, handed: Sequence[Side] | None = None) -> list[Breach]:
+def layout_problems(attention: AttentionOps, handed: Sequence[Side] | None = None) -> list[LayoutProblem]:
     """What is wrong with what an attention is handed, in order. handed: None: its operands."""
     by_name = {each.name: each for each in (sides(attention) if handed is None else handed)}
-    out = [Breach(each.name, problem) for each in by_name.values() if (problem := breach_of(each.t, each.f))]
+    out = [LayoutProblem(each.name, text) for each in by_name.values() if (text := operand_problem(each.t, each.f))]
     # with what all samples share, rows may be of any of them
     is_shared = any(name in by_name and bool((sample_held(by_name[name].t) < 0).all()) for name in "qk")
     out = [each for each in out if not (is_shared and each.side in ("q", "k") and each.what.startswith("samples"))]
@@ -121,13 +121,13 @@ def breaches(attention: AttentionOps, handed: Sequence[Side] | None = None) -> l
     return [*out, *(_unequal_tokens(attention, by_name["v"], by_name.get("k")) if "v" in by_name else [])]
 
 
-def unequal(sides_by_name: Mapping[str, Side]) -> list[Breach]:
+def unequal(sides_by_name: Mapping[str, Side]) -> list[LayoutProblem]:
     """That queries and keys are of other samples, or keys and values of other tokens."""
     out = []
     if "q" in sides_by_name and "k" in sides_by_name and sides_by_name["q"].t.shape[0] == sides_by_name["k"].t.shape[0]:
         a, b = (_one(sample_held(sides_by_name[name].t)) for name in "qk")
         if bool(((a != b) & (a >= 0) & (b >= 0)).any()):
-            out.append(Breach("k", "unequal samples"))
+            out.append(LayoutProblem("k", "unequal samples"))
     if (
         "v" in sides_by_name
         and "k" in sides_by_name
@@ -135,11 +135,11 @@ def unequal(sides_by_name: Mapping[str, Side]) -> list[Breach]:
     ):
         a, b = (own_of(sides_by_name[name].t[:, :, 0]) for name in "vk")
         if bool(((a != b) & (a >= 0) & (b >= 0)).any()):
-            out.append(Breach("v", "unequal tokens"))
+            out.append(LayoutProblem("v", "unequal tokens"))
     return out
 
 
-def _unequal_tokens(attention: AttentionOps, v: Side, k: Side | None) -> list[Breach]:
+def _unequal_tokens(attention: AttentionOps, v: Side, k: Side | None) -> list[LayoutProblem]:
     """Whether the weights of a key meet the value of another."""
     tokens = attention.weight_tokens
     if tokens is None:
@@ -154,11 +154,11 @@ def _unequal_tokens(attention: AttentionOps, v: Side, k: Side | None) -> list[Br
     # values that alone have what no token gave among them are those of other places on purpose
     is_moved = bool((mine < 0).any()) and not bool((keys < 0).any())
     if not is_moved and keys.shape == mine.shape and bool(((keys != mine) & (keys >= 0) & (mine >= 0)).any()):
-        return [Breach("v", "unequal tokens")]
+        return [LayoutProblem("v", "unequal tokens")]
     return []
 
 
-def breach_of(t: Tensor, f: Tensor) -> str:
+def operand_problem(t: Tensor, f: Tensor) -> str:
     """What is wrong with one operand (problems, rows, channels); "": nothing."""
     if not is_constant(t, 2):
         return "" if _is_shifted(t) else "mixed"

@@ -22,7 +22,7 @@ from headwise.diagnosis.suspects import Change, Suspect
 from headwise.recording import Site
 from headwise.source import assigned
 
-__all__ = ["Held", "Making", "ignored_inputs", "is_absorbed", "makings", "redirected", "shared_projections"]
+__all__ = ["Making", "TargetModule", "ignored_inputs", "is_absorbed", "makings", "redirected", "shared_projections"]
 
 
 class Making:
@@ -118,7 +118,7 @@ def _is_taken(run: Run, name: str) -> bool:
     return any(number in source_of(marks.arrays["t"]).unique().tolist() for marks in taken)
 
 
-class Held:
+class TargetModule:
     """A module of the target that runs, by its name: a stand-in may call it."""
 
     def __init__(self, name: str) -> None:
@@ -233,7 +233,7 @@ def _is_twin(target: nn.Module, name: str, shape: tuple[int, ...]) -> bool:
 def _with_weight(entry: MarkedOp, name: str) -> tuple[dict[Site, Callable[..., Any]], Change]:
     """A product that is made with another of the target's weights."""
     owner, _, leaf = name.rpartition(".")
-    holder, function = Held(owner), entry.function
+    holder, function = TargetModule(owner), entry.function
 
     def right(*args: Any, **options: Any) -> Any:
         if isinstance(holder.module, nn.Linear):

@@ -16,8 +16,8 @@ from headwise.dataflow import (
     place_of,
     sample_of,
 )
-from headwise.diagnosis.checks.head_axes import Rerun, handed, movements_of, taken_breaches, untransposed_heads
-from headwise.diagnosis.checks.head_layout import Breach, leaving
+from headwise.diagnosis.checks.head_axes import Rerun, handed, movements_of, taken_problems, untransposed_heads
+from headwise.diagnosis.checks.head_layout import LayoutProblem, leaving
 from headwise.diagnosis.checks.inputs import makings, redirected
 from headwise.diagnosis.checks.rearrangements import Rearrangement, rearrangements, sums_alone, turns, unmet_weights
 from headwise.diagnosis.checks.untaken_branches import is_chosen
@@ -41,11 +41,11 @@ def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
     for number, attention in enumerate(attentions(run)):
         if unmet := unmet_weights(attention):
             return [unmet]
-        known_breaches = taken_breaches(attention)
-        if known_breaches:
+        known_problems = taken_problems(attention)
+        if known_problems:
             spread = _spread(run, attention)
-            suspect = spread or _inward(run, rerun, attention, number, known_breaches)
-            return [suspect or _from_queries(run, attention) or _unknown(attention, known_breaches[0])]
+            suspect = spread or _inward(run, rerun, attention, number, known_problems)
+            return [suspect or _from_queries(run, attention) or _unknown(attention, known_problems[0])]
     # with as many keys as queries they meet all the same
     mixed = (_from_queries(run, each) for each in attentions(run) if run.plan.setting == "self")
     if (suspect := next(filter(None, mixed), None)) is not None:
@@ -86,32 +86,32 @@ def _from_queries(run: Run, attention: AttentionOps) -> Suspect | None:
     return None
 
 
-def _unknown(attention: AttentionOps, breach: Breach) -> Suspect:
-    entry = attention.context if breach.side == "v" or attention.scores is None else attention.scores
-    kind = MET[breach.what]
+def _unknown(attention: AttentionOps, problem: LayoutProblem) -> Suspect:
+    entry = attention.context if problem.side == "v" or attention.scores is None else attention.scores
+    kind = MET[problem.what]
     if kind not in ("batch-length-confused", "sample-leak") and entry is attention.context and sums_alone(entry):
         # no order of axes gives the values their weights
         return Suspect("contraction-extra-axis", entry.span)
     guess = "" if kind == "batch-length-confused" else "layout"
-    return Suspect(kind, entry.span, said={"met": breach.what}, guess=guess)
+    return Suspect(kind, entry.span, said={"met": problem.what}, guess=guess)
 
 
 def _inward(
-    run: Run, rerun: Rerun, attention: AttentionOps, number: int, known_breaches: list[Breach]
+    run: Run, rerun: Rerun, attention: AttentionOps, number: int, known_problems: list[LayoutProblem]
 ) -> Suspect | None:
-    if all(each.what == "features" for each in known_breaches) and len(known_breaches) > 1:
-        suspect = untransposed_heads(run, rerun, attention, number, known_breaches)
+    if all(each.what == "features" for each in known_problems) and len(known_problems) > 1:
+        suspect = untransposed_heads(run, rerun, attention, number, known_problems)
         if suspect is not None:
             return suspect
-    breach = known_breaches[0]
-    side = next(each for each in handed(attention) if each.name == breach.side)
+    problem = known_problems[0]
+    side = next(each for each in handed(attention) if each.name == problem.side)
     moves = movements_of(run, side)
     for entry in moves:
         for change in rearrangements(run, entry):
             stand_ins = {entry.site: change.instead(entry)}
-            if _is_mended(rerun(stand_ins), number, breach):
+            if _is_mended(rerun(stand_ins), number, problem):
                 together = _same_span(run, rerun, number, entry)
-                kind = _inward_kind(entry, breach, change)
+                kind = _inward_kind(entry, problem, change)
                 return Suspect(
                     kind, entry.span, {**together, **stand_ins}, said={"_move": _move(entry, change)},
                     is_local=True,
@@ -119,23 +119,23 @@ def _inward(
     for entry in reversed(moves):
         for order in turns(entry):
             stand_ins = {entry.site: _then(entry, order)}
-            if _is_mended(rerun(stand_ins), number, breach):
-                kind = "key-not-transposed" if breach.side == "k" else _split_kind(breach)
+            if _is_mended(rerun(stand_ins), number, problem):
+                kind = "key-not-transposed" if problem.side == "k" else _split_kind(problem)
                 return Suspect(kind, entry.span, stand_ins, said={"_then": order})
     return None
 
 
-def _split_kind(breach: Breach) -> str:
+def _split_kind(problem: LayoutProblem) -> str:
     """The kind of a movement that gives the wrong operand: rows that are heads of one token mix no tokens."""
-    return MET[breach.what] if breach.what in ("features", "unequal tokens") else "split-without-transpose"
+    return MET[problem.what] if problem.what in ("features", "unequal tokens") else "split-without-transpose"
 
 
-def _is_mended(run: Run, number: int, breach: Breach) -> bool:
+def _is_mended(run: Run, number: int, problem: LayoutProblem) -> bool:
     all_attentions = attentions(run)
     if run.failure is not None and not all_attentions:
         return False
     return len(all_attentions) > number and all(
-        attention.side != breach.side for attention in taken_breaches(all_attentions[number])
+        attention.side != problem.side for attention in taken_problems(all_attentions[number])
     )
 
 
@@ -148,29 +148,29 @@ def _same_span(run: Run, rerun: Rerun, number: int, entry: MarkedOp) -> dict[Sit
     """What would put right the other calls of one line, as of a helper that splits queries, keys and values."""
     out: dict[Site, Callable[..., Any]] = {}
     for attention in attentions(run)[number : number + 1]:
-        for breach in taken_breaches(attention):
-            side = next(each for each in handed(attention) if each.name == breach.side)
+        for problem in taken_problems(attention):
+            side = next(each for each in handed(attention) if each.name == problem.side)
             for op in movements_of(run, side):
                 if op.span != entry.span or op.at == entry.at:
                     continue
                 for change in rearrangements(run, op):
                     stand_ins = {op.site: change.instead(op)}
-                    if _is_mended(rerun(stand_ins), number, breach):
+                    if _is_mended(rerun(stand_ins), number, problem):
                         out |= stand_ins
                         break
     return out
 
 
-def _inward_kind(entry: MarkedOp, breach: Breach, change: Rearrangement) -> str:
-    if breach.what in ("samples mixed", "unequal samples"):
+def _inward_kind(entry: MarkedOp, problem: LayoutProblem, change: Rearrangement) -> str:
+    if problem.what in ("samples mixed", "unequal samples"):
         passed = _passed(entry, change)
         if passed == {("sample", "place")}:
             return "batch-length-confused"
-        return "heads-batch-swapped" if ("sample", "feature") in passed or not passed else _split_kind(breach)
+        return "heads-batch-swapped" if ("sample", "feature") in passed or not passed else _split_kind(problem)
     before, after = len(entry.inputs[0].shape), len(entry.outputs[0].shape)
-    if breach.side == "k" and before == after:
+    if problem.side == "k" and before == after:
         return "key-not-transposed"
-    return _split_kind(breach)
+    return _split_kind(problem)
 
 
 def _passed(entry: MarkedOp, change: Rearrangement) -> set[tuple[str, str]]:

@@ -152,9 +152,7 @@ def _is_part(entry: MarkedOp, attention: AttentionOps) -> bool:
 def is_reached(run: Run) -> bool:
     """Whether a mask is brought to scores, whatever comes of it."""
     reached = reached_by(run)
-    kinds = [
-        {m.kind for m in (*each.given, *each.output_marks) if m is not None} for each in run.seen if uses(each, reached)
-    ]
+    kinds = [{m.kind for m in (*op.given, *op.output_marks) if m is not None} for op in run.seen if uses(op, reached)]
     return any("pair" in each for each in kinds) or any(uses(each.context, reached) for each in attentions(run))
 
 

@@ -50,12 +50,14 @@ def _raised_at(loaded: Loaded, exams: Sequence[Any], name: str) -> Span | None:
     supplied = loaded.namespace.pop(name)
     try:
         for exam in exams:
-            if exam.held.budget.is_over:
-                exam.held.failures.setdefault("names", Missed("doctor.missed.no_budget"))
+            if exam.checks.budget.is_over:
+                exam.checks.failures.setdefault("names", Missed("doctor.missed.no_budget"))
                 return None
             # made anew: a run that was kept was made with the name
             manner = Manner(dtype=exam.dtype)
-            again = run(exam.plan, manner, sizes=exam.sizes, own=exam.own, stand_ins=exam.stand_ins, change=exam.change)
+            again = run(
+                exam.plan, manner, sizes=exam.sizes, own=exam.user_files, stand_ins=exam.stand_ins, change=exam.change
+            )
             failure = again.failure
             if failure is not None and isinstance(failure.error, NameError) and failure.error.name == name:
                 return failure.span and _narrowed(failure.span, name)

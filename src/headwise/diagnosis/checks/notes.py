@@ -63,7 +63,7 @@ def _mask(exam: Any) -> list[Suspect]:
         return []
     if any(each.fault.family == "mask" and each.severity == "fault" for each in exam.suspects):
         return []
-    if meaning_of(exam.own, plan.mask, getattr(plan.target, "__name__", type(plan.target).__name__)):
+    if meaning_of(exam.user_files, plan.mask, getattr(plan.target, "__name__", type(plan.target).__name__)):
         return []
     run = exam.run()
     mask = run.named.get(plan.mask)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from headwise.dataflow import LAYERS, MarkedOp, Run, attentions, chain_of
 from headwise.diagnosis.checks.gradients import gradient_cut
 from headwise.diagnosis.checks.ignored_arguments import is_read
-from headwise.diagnosis.checks.inputs import Held
+from headwise.diagnosis.checks.inputs import TargetModule
 from headwise.diagnosis.checks.untaken_branches import is_used_elsewhere
 from headwise.diagnosis.checks.unused_projections import called_twice, end_of, last_of, named_again, unmade
 from headwise.diagnosis.modules import module_at, parameter_at
@@ -118,7 +118,7 @@ def _applied(run: Run, target: nn.Module, owner: str) -> tuple[dict[Site, Callab
     width = last.outputs[0].shape[-1] if last.outputs and last.outputs[0].shape else 0
     if not isinstance(module, nn.Linear) or module.in_features != width:
         return {}, None
-    holder, function = Held(owner), last.function
+    holder, function = TargetModule(owner), last.function
 
     def right(*args: Any, **options: Any) -> Any:
         return holder.module(function(*args, **options))

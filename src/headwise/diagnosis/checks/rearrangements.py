@@ -23,7 +23,7 @@ from headwise.dataflow import (
     place_of,
     sample_of,
 )
-from headwise.diagnosis.checks.head_layout import breaches
+from headwise.diagnosis.checks.head_layout import layout_problems
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
 
@@ -229,7 +229,7 @@ def _is_weighted(attention: AttentionOps, equation: str, *, left: bool) -> bool:
         return False
     looks = looking(marks, [letters.index(each) for each in joint.summed])
     changed = replace(attention, context=replace(entry, joint=joint), looks=looks)
-    weights = None if breaches(changed) else changed.weights
+    weights = None if layout_problems(changed) else changed.weights
     if weights is None:
         return False
     rows = weights[~weights.isnan().any(dim=-1)]

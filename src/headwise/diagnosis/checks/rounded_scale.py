@@ -86,10 +86,10 @@ def erased(run: Run, scale: Scale, wanted: float, values: Mapping[str, object]) 
     """Scores that a number multiplies by 0: all keys have one weight. A number that was rounded down to that is wrong,
     and so is a 0 that stands there; any other may be raised later, as in a warm-up, and is noted.
     """
-    for each in scale.factors:
-        if each.value == 0 and _is_number(run, each):
-            others = prod(factor.value for factor in scale.factors if factor is not each) or 1.0
-            entry = each.entry
+    for factor in scale.factors:
+        if factor.value == 0 and _is_number(run, factor):
+            others = prod(f.value for f in scale.factors if f is not factor) or 1.0
+            entry = factor.entry
             right = _given(next(at for at, m in enumerate(entry.given) if m is not None), wanted / others)
             suspect = Suspect(
                 "scale-zero", entry.span, {entry.site: right},

@@ -54,7 +54,7 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     if is_published or is_given(run, total, wanted):
         return []
     if (twice := _twice(scale, wanted)) is not None:
-        return [_wrong("scale-twice", twice, 1 / twice.value, total, wanted, said=about)]
+        return [_wrong("scale-twice", twice, 1 / twice.value, total, wanted, values=about)]
     if scale.is_related and (named == "constant" or (named == "none" and way.mixtures)):
         # it may be a part of the weights that mix, or of what is added
         return []
@@ -69,8 +69,8 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     odd = [each for each in scale.factors if abs(each.value - wanted) > NEAR] or list(scale.factors)
     most = next((each for each in odd if each.entry in scale.attention.path), odd[0])
     kind = "scale-inverted" if named == "inverted" else "scale-wrong"
-    what = Sentence(f"doctor.factor.{FACTORS.get(named, 'constant')}")
-    suspect = _wrong(kind, most, wanted / total, total, wanted, said={"what": what, **about})
+    cause = Sentence(f"doctor.factor.{FACTORS.get(named, 'constant')}")
+    suspect = _wrong(kind, most, wanted / total, total, wanted, values={"what": cause, **about})
     return [as_rounded(replace(suspect, home=_home(run, most, kind, scale.width)), total, scale.width)]
 
 
@@ -105,8 +105,8 @@ def _twice(scale: Scale, wanted: float) -> Factor | None:
     """What scales what is scaled already: a factor without which the rest is right, the last that is written out."""
     if len(scale.factors) < 2 or not isclose(scale.total, wanted * wanted, rel_tol=NEAR):
         return None
-    found = [each for each in scale.factors if isclose(each.value, wanted, rel_tol=NEAR)]
-    return next((each for each in reversed(found) if each.entry is not scale.attention.context), None)
+    matching = [each for each in scale.factors if isclose(each.value, wanted, rel_tol=NEAR)]
+    return next((each for each in reversed(matching) if each.entry is not scale.attention.context), None)
 
 
 def _adds_queries(run: Run, scale: Scale) -> bool:
@@ -120,14 +120,14 @@ def _adds_queries(run: Run, scale: Scale) -> bool:
 
 def _named(total: float, width: int, sizes: Mapping[str, int]) -> str:
     model = sizes.get("D", sizes.get("H", 1) * width)
-    known = {
+    totals = {
         "none": 1.0, "mup": 1 / width, "inverted": sqrt(width), "√D": 1 / sqrt(model),
         "√H": 1 / sqrt(sizes.get("H", 1)), "√L": 1 / sqrt(sizes.get("L", 1)),
         "√S": 1 / sqrt(sizes.get("S", 1)), "D": 1 / model,
     }  # fmt: skip
     if isclose(total, float(width), rel_tol=NEAR) or isclose(total, sqrt(model), rel_tol=NEAR):
         return "inverted"
-    return next((name for name, value in known.items() if isclose(total, value, rel_tol=NEAR)), "constant")
+    return next((name for name, value in totals.items() if isclose(total, value, rel_tol=NEAR)), "constant")
 
 
 def _is_scale(value: float, width: int, sizes: Mapping[str, int]) -> bool:
@@ -138,11 +138,11 @@ def _is_scale(value: float, width: int, sizes: Mapping[str, int]) -> bool:
 
 
 def _wrong(
-    kind: str, factor: Factor, change: float, total: float, wanted: float, said: Mapping[str, object] | None = None
+    kind: str, factor: Factor, change: float, total: float, wanted: float, values: Mapping[str, object] | None = None
 ) -> Suspect:
     return Suspect(
         kind, factor.entry.span, {factor.entry.site: _scaled(factor.entry, change)},
-        said={"factor": f"{total:.4g}", "wanted": f"{wanted:.4g}", **(said or {})},
+        said={"factor": f"{total:.4g}", "wanted": f"{wanted:.4g}", **(values or {})},
     )  # fmt: skip
 
 
@@ -171,8 +171,8 @@ def _after(factor: Factor, wanted: float) -> Suspect:
 def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     """No factor before the softmax: it comes after, or not at all."""
     scores = scale.attention.context if _is_fused_here(run, scale) else scale.attention.scores
-    found = (each for each in scale.after if _is_scale(each.value, scale.width, run.sizes) and not _learns(each))
-    late = next(found, None)
+    late_factors = (each for each in scale.after if _is_scale(each.value, scale.width, run.sizes) and not _learns(each))
+    late = next(late_factors, None)
     if (
         scores is None
         or is_bucketed(run, scale)
@@ -183,19 +183,19 @@ def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     way = way_of(scale.attention)
     whole = scores if way is None or not way.sums else way.sums[-1]
     stand_ins = {whole.site: _scaled(whole, wanted)}
-    said: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}
+    values: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}
     if late is not None:
         stand_ins[late.entry.site] = Scaled(late.entry.function, 1 / late.value)
-        return [Suspect("scale-after-softmax", late.entry.span, stand_ins, said=said)]
-    return [Suspect("scale-missing", whole.span, stand_ins, said=said)]
+        return [Suspect("scale-after-softmax", late.entry.span, stand_ins, said=values)]
+    return [Suspect("scale-missing", whole.span, stand_ins, said=values)]
 
 
 def _is_fused_here(run: Run, scale: Scale) -> bool:
     """Whether torch's own function is told that the scale is 1, by code that makes the queries itself: who gets them
     may have got them scaled.
     """
-    made = makings(run, scale.attention) if scale.attention.fused and scale.factors else {}
-    return "q" in made and made["q"].projection is not None
+    origins = makings(run, scale.attention) if scale.attention.fused and scale.factors else {}
+    return "q" in origins and origins["q"].projection is not None
 
 
 def _learns(factor: Factor) -> bool:
@@ -222,10 +222,10 @@ def scales_suspects(exam: Any) -> list[Suspect]:
         learned = False
         if abs(scale.total * scale.width**0.5 - 1) > 1e-6:
             changed = [exam.run(plan=plan, seed=seed, change=_with_small_parameters(exam.change)) for seed in (0, 1)]
-            then = scales(*changed)
-            learned = len(then) <= place or abs(then[place].total - scale.total) > 1e-6 * abs(scale.total)
-        found = _of_one(first, scale, is_learned=learned, is_published=exam.is_published)
-        out += [as_chosen(exam, place, scale, each) for each in found]
+            after = scales(*changed)
+            learned = len(after) <= place or abs(after[place].total - scale.total) > 1e-6 * abs(scale.total)
+        suspects = _of_one(first, scale, is_learned=learned, is_published=exam.is_published)
+        out += [as_chosen(exam, place, scale, each) for each in suspects]
         if out:
             return out
     return out
@@ -237,8 +237,8 @@ def _with_small_parameters(change: Change | None) -> Change:
     def altered(target: Any, _: dict[str, Any]) -> None:
         if isinstance(target, nn.Module):
             with torch.no_grad():
-                for each in target.parameters():
-                    if each.requires_grad and (each.ndim == 0 or max(each.shape) == each.numel()):
-                        each.mul_(1.37)
+                for parameter in target.parameters():
+                    if parameter.requires_grad and (parameter.ndim == 0 or max(parameter.shape) == parameter.numel()):
+                        parameter.mul_(1.37)
 
     return both(change, altered)

@@ -117,10 +117,12 @@ def second_step(run: Run, exam: Any) -> list[Suspect]:
                 parameter.sub_(parameter.grad, alpha=RATE)
                 parameter.grad = None
     tracker = ProvenanceTracker({}, {})
-    with default_dtype(exam.dtype), Replacing(exam.stand_ins, exam.own), torch.random.fork_rng(devices=()):
+    with default_dtype(exam.dtype), Replacing(exam.stand_ins, exam.user_files), torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(NEXT)
         args, options = arguments(run.plan, run.sizes, NEXT, exam.dtype)
-        second = record(lambda: target(*args, **options), user_files=exam.own, values=True, observe=tracker.observe)
+        second = record(
+            lambda: target(*args, **options), user_files=exam.user_files, values=True, observe=tracker.observe
+        )
     if second.failure is not None:
         values = {"error": second.failure.words}
         return [Suspect("second-step-raises", second.failure.span, said=values)]

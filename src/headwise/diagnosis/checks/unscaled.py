@@ -42,16 +42,16 @@ def _is_bilinear(run: Run, scale: Scale) -> bool:
     """Whether a memory is attended to as it is, its own keys and values, as Luong does, who scales nothing; one matrix
     may stand between queries and keys, on either side. What is learned itself, as a query, has any length.
     """
-    made = makings(run, scale.attention)
-    if "q" in made and made["q"].projection is None and made["q"].is_learned:
+    origins = makings(run, scale.attention)
+    if "q" in origins and origins["q"].projection is None and origins["q"].is_learned:
         return True
-    if not {"q", "k", "v"} <= made.keys():
+    if not {"q", "k", "v"} <= origins.keys():
         return False
-    q, k, v = (made[name] for name in "qkv")
-    given, out = run.named.get(k.source or ""), prod(scale.attention.context.operation.outputs[0].shape)
+    q, k, v = (origins[name] for name in "qkv")
+    argument, out = run.named.get(k.source or ""), prod(scale.attention.context.operation.outputs[0].shape)
     pattern = find_pattern(scale.attention)
     rows, columns = (1, 1) if pattern is None else pattern.weights.shape[-2:]
-    if given is not None and given.numel() * rows >= len("qkv") * out * columns:
+    if argument is not None and argument.numel() * rows >= len("qkv") * out * columns:
         # all three came beside one another, projected by who calls
         return False
     is_one = k.projection is None or (q.projection is None and q.source != k.source)
@@ -68,8 +68,8 @@ def is_bucketed(run: Run, scale: Scale) -> bool:
     if not taken or says_root(scale) or keeps_scale(run, scale, scale.width**-0.5):
         return False
     # the buckets are of who calls it; T5 projects without a bias
-    made = [each.projection for name, each in makings(run, scale.attention).items() if name in "qk"]
-    is_plain = all(each is not None and len(each.tensors) < LINEAR for each in made)
+    projections = [each.projection for name, each in makings(run, scale.attention).items() if name in "qk"]
+    is_plain = all(each is not None and len(each.tensors) < LINEAR for each in projections)
     return is_plain or any("pos" in name for name in taken)
 
 
@@ -82,6 +82,6 @@ def attributes_of(run: Run, entry: MarkedOp) -> Mapping[str, Any]:
 def keeps_scale(run: Run, scale: Scale, wanted: float) -> bool:
     """Whether the module of the scores keeps the number by which they should be multiplied, or divided."""
     scores = scale.attention.scores
-    held = {} if scores is None else attributes_of(run, scores)
-    numbers = [each for each in held.values() if isinstance(each, float)]
+    attributes = {} if scores is None else attributes_of(run, scores)
+    numbers = [each for each in attributes.values() if isinstance(each, float)]
     return any(isclose(each, number, rel_tol=NEAR) for each in numbers for number in (wanted, 1 / wanted))

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from headwise.dataflow import LAYERS, MarkedOp, Run, attentions, call_of
-from headwise.diagnosis.checks.inputs import Held, makings
+from headwise.diagnosis.checks.inputs import TargetModule, makings
 from headwise.diagnosis.checks.projection_names import role_of
 from headwise.diagnosis.modules import module_at
 from headwise.diagnosis.suspects import Suspect
@@ -84,7 +84,7 @@ def _read_on(run: Run, entry: MarkedOp, owner: str) -> tuple[dict[Site, Callable
                   if any(output.number == number for output in op.outputs)), None)  # fmt: skip
     if maker is None or len(maker.outputs) != 1:
         return {}, None
-    holder, function = Held(owner), maker.function
+    holder, function = TargetModule(owner), maker.function
 
     def right(*args: Any, **options: Any) -> Any:
         return holder.module(function(*args, **options))
@@ -104,7 +104,7 @@ def unmade(run: Run, owner: str) -> Suspect | None:
     if len(origins) != len("qkv") or len(bare) != 1 or role_of(owner) not in ("", bare[0].name):
         return None
     first = bare[0].first
-    holder, function, place = Held(owner), first.function, _place(first)
+    holder, function, place = TargetModule(owner), first.function, _place(first)
     if place is None or first.inputs[place].shape[-1] != module.in_features:
         return None
 
@@ -120,10 +120,10 @@ def unmade(run: Run, owner: str) -> Suspect | None:
 class _Instead:
     """A stand-in for the call of a layer: another one is called."""
 
-    held: Held
+    holder: TargetModule
 
     def __call__(self, x: Tensor, *_: Any, **__: Any) -> Any:
-        return self.held.module(x)
+        return self.holder.module(x)
 
 
 def called_twice(run: Run, owner: str) -> Suspect | None:
@@ -141,7 +141,7 @@ def called_twice(run: Run, owner: str) -> Suspect | None:
         if len(calls) != len(("first", "second")):
             continue
         span, entry = list(calls.items())[-1]
-        holder = Held(owner)
+        holder = TargetModule(owner)
         return Suspect("projection-unused", span, {entry.site: _Instead(holder)},
                        said={"name": owner, "_instead": name}, change=holder.take)  # fmt: skip
     return None

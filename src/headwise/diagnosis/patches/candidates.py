@@ -25,8 +25,8 @@ def candidates(suspect: Suspect) -> tuple[Edits, ...]:
     if written is None or code is None:
         return ()
     out: list[Edits] = []
-    for each in written(code, suspect):
-        edits = without_idle(code, each)
+    for proposed in written(code, suspect):
+        edits = without_idle(code, proposed)
         if edits and edits not in out and not removes(code, edits, suspect):
             out.append(edits)
     return tuple(out[:MOST])
@@ -34,21 +34,21 @@ def candidates(suspect: Suspect) -> tuple[Edits, ...]:
 
 def _root(suspect: Suspect, power: str = "0.5") -> str:
     """The root of the head width, as it can be said where the scores are made."""
-    found = code_at(_span(suspect, "_scores"))
-    if found is None or suspect.span is None or suspect.span.function != _function(suspect):
+    scores = code_at(_span(suspect, "_scores"))
+    if scores is None or suspect.span is None or suspect.span.function != _function(suspect):
         return ""
-    queries, axis = queries_of(found)
+    queries, axis = queries_of(scores)
     return f"{queries}.shape[{axis}] ** {power}" if queries else ""
 
 
 def _span(suspect: Suspect, name: str) -> Span | None:
-    found = suspect.said.get(name)
-    return found if isinstance(found, Span) else None
+    span = suspect.said.get(name)
+    return span if isinstance(span, Span) else None
 
 
 def _function(suspect: Suspect) -> str:
-    found = _span(suspect, "_scores")
-    return "" if found is None else found.function
+    span = _span(suspect, "_scores")
+    return "" if span is None else span.function
 
 
 def _scale_missing(code: Code, suspect: Suspect) -> Iterator[Edits]:
@@ -77,18 +77,18 @@ def _scale_wrong(code: Code, suspect: Suspect) -> Iterator[Edits]:
 
 def _scale_of_call(code: Code) -> Iterator[Edits]:
     """torch's own function with the scale that it has by default."""
-    for each in ast.walk(code.node):
+    for keyword in ast.walk(code.node):
         if (
-            isinstance(each, ast.keyword)
-            and each.arg == "scale"
+            isinstance(keyword, ast.keyword)
+            and keyword.arg == "scale"
             and called(code.node) == "scaled_dot_product_attention"
         ):
-            yield (code.edit(each.value, "None"),)
+            yield (code.edit(keyword.value, "None"),)
 
 
 def _names(suspect: Suspect) -> tuple[str, ...]:
-    found = suspect.said.get("_widths")
-    return tuple(f"self.{each}" for each in found) if isinstance(found, tuple) else ()
+    widths = suspect.said.get("_widths")
+    return tuple(f"self.{each}" for each in widths) if isinstance(widths, tuple) else ()
 
 
 def _scale_twice(code: Code, _: Suspect) -> Iterator[Edits]:
@@ -114,9 +114,9 @@ def _scale_floored(code: Code, suspect: Suspect) -> Iterator[Edits]:
     if isinstance(node, ast.AugAssign):
         yield (code.edit(node, code.of(node).replace("//=", "/=")),)
     if isinstance(node, ast.Call):
-        for each in node.keywords:
-            if each.arg == "rounding_mode":
-                yield (code.edit(each.value, "None"),)
+        for keyword in node.keywords:
+            if keyword.arg == "rounding_mode":
+                yield (code.edit(keyword.value, "None"),)
         if called(node) in ("floor", "round", "trunc", "int", "long", "floor_divide"):
             yield from ((code.edit(node, code.of(kept)),) for kept in (receiver(node), *node.args) if kept is not None)
 
@@ -144,9 +144,9 @@ def _softmax_axis(code: Code, _: Suspect) -> Iterator[Edits]:
     if not isinstance(node, ast.Call):
         return
     inner = node.func if isinstance(node.func, ast.Call) else node
-    for each in inner.keywords:
-        if each.arg in ("dim", "axis"):
-            yield (code.edit(each.value, "-1"),)
+    for keyword in inner.keywords:
+        if keyword.arg in ("dim", "axis"):
+            yield (code.edit(keyword.value, "-1"),)
     places = [each for each in inner.args if isinstance(each, ast.Constant | ast.UnaryOp)]
     yield from ((code.edit(each, "-1"),) for each in places[-1:])
     if called(node) not in ("softmax", "log_softmax") and len(node.args) == 1:
@@ -169,11 +169,11 @@ def _dropout_in_eval(code: Code, _: Suspect) -> Iterator[Edits]:
     node = code.node
     if not isinstance(node, ast.Call):
         return
-    for each in node.keywords:
-        if each.arg == "training":
-            yield (code.edit(each.value, "self.training"),)
-        if each.arg == "dropout_p":
-            yield (code.edit(each.value, f"{code.of(each.value)} if self.training else 0.0"),)
+    for keyword in node.keywords:
+        if keyword.arg == "training":
+            yield (code.edit(keyword.value, "self.training"),)
+        if keyword.arg == "dropout_p":
+            yield (code.edit(keyword.value, f"{code.of(keyword.value)} if self.training else 0.0"),)
     if called(node) == "scaled_dot_product_attention":
         return
     if isinstance(node.func, ast.Call):
@@ -246,9 +246,9 @@ def _gradient_cut(code: Code, _: Suspect) -> Iterator[Edits]:
 def _groups(code: Code, suspect: Suspect) -> Iterator[Edits]:
     node, axis = code.node, suspect.said.get("_axis")
     if isinstance(node, ast.Call) and isinstance(axis, int) and called(node) in ("repeat", "tile"):
-        own = receiver(node)
-        if own is not None and axis < len(node.args):
-            text = f"{code.of(own)}.repeat_interleave({code.of(node.args[axis])}, dim={axis})"
+        tensor = receiver(node)
+        if tensor is not None and axis < len(node.args):
+            text = f"{code.of(tensor)}.repeat_interleave({code.of(node.args[axis])}, dim={axis})"
             yield (code.edit(node, text),)
 
 
@@ -257,11 +257,11 @@ def _length(code: Code, suspect: Suspect) -> Iterator[Edits]:
     if not isinstance(node, ast.Call) or not isinstance(place, int):
         return
     sizes = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], ast.Tuple | ast.List) else node.args
-    own = receiver(node)
+    tensor = receiver(node)
     if place < len(sizes):
         yield (code.edit(sizes[place], "-1"),)
-        if own is not None:
-            yield (code.edit(sizes[place], f"{code.bracketed(own)}.shape[1]"),)
+        if tensor is not None:
+            yield (code.edit(sizes[place], f"{code.bracketed(tensor)}.shape[1]"),)
 
 
 def _contiguous(code: Code, _: Suspect) -> Iterator[Edits]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from headwise.diagnosis.coverage import Missed, told
+from headwise.diagnosis.coverage import Missed, as_plain
 from headwise.diagnosis.faults import fault_of
 from headwise.diagnosis.result import Diagnosis, Finding
 from headwise.recording import Budget
@@ -69,7 +69,7 @@ def _untried(diagnosis: Diagnosis, left: Collection[int], effort: Effort, lang: 
     """For which lines not all patches were tried, as a part of what was not examined."""
     lines = ", ".join(map(str, sorted({diagnosis.findings[at].line or 0 for at in left})))
     key = "doctor.missed.patches_left" if effort.tries < LONG.tries else "doctor.missed.patches_left_at_last"
-    return {"patches": told(Missed(key, {"lines": lines}), lang=lang)} if left else {}
+    return {"patches": as_plain(Missed(key, {"lines": lines}), lang=lang)} if left else {}
 
 
 def _by_file(pairs: Iterable[tuple[Finding, Sequence[Edit]]]) -> dict[str, list[Edit]]:

@@ -16,27 +16,27 @@ __all__ = ["conditioned"]
 SHORT, MOST = 10_000, 3
 
 
-def conditioned(found: Found, target: Any, namespace: Mapping[str, Any], own: Sequence[str]) -> Found:
-    """What was found, or where tokens do not attend to each other with a second input of tokens, whose name does not
+def conditioned(calls: Found, target: Any, namespace: Mapping[str, Any], files: Sequence[str]) -> Found:
+    """The calls, or where tokens do not attend to each other with a second input of tokens, whose name does not
     say that it holds keys, the same target called with a vector for each batch element instead.
     """
-    plan = next(iter(found.plans), None)
+    plan = next(iter(calls.plans), None)
     inputs = [] if plan is None else [name for name, value in plan.call.items() if isinstance(value, list)]
-    if plan is None or len(inputs) != len(("tokens", "condition")) or call_role(inputs[1]) or _attends(plan, own):
-        return found
+    if plan is None or len(inputs) != len(("tokens", "condition")) or call_role(inputs[1]) or _attends(plan, files):
+        return calls
     widths = dict.fromkeys(["D", *(value for value in plan.init.values() if isinstance(value, str))])
     for width in list(widths)[:MOST]:
         call = {inputs[0]: ["B", "L", "D"], inputs[1]: ["B", width]}
         try:
-            again = find(target, namespace=namespace, call=call, cross=False, user_files=own, work=SHORT)
+            again = find(target, namespace=namespace, call=call, cross=False, user_files=files, work=SHORT)
         except InputError:
             continue
-        if again.plans and _attends(again.plans[0], own):
+        if again.plans and _attends(again.plans[0], files):
             return again
-    return found
+    return calls
 
 
-def _attends(plan: Plan, own: Sequence[str]) -> bool:
+def _attends(plan: Plan, files: Sequence[str]) -> bool:
     """Whether an attention is found in a run of a plan."""
-    done = run(plan, sizes=small(plan), own=tuple(own))
-    return done.record.failure is None and bool(attentions(done))
+    result = run(plan, sizes=small(plan), own=tuple(files))
+    return result.record.failure is None and bool(attentions(result))

@@ -46,9 +46,9 @@ def further_masks(
     for name in names:
         is_free = name not in masked.call and name != masked.mask
         if is_free and call_role(name) == "mask" and not OTHERS.search(name):
-            found = _with_mask(masked, name, reading, files) or _withheld(masked, name, reading, files)
-            if found is not None:
-                yield found
+            variant = _with_mask(masked, name, reading, files) or _withheld(masked, name, reading, files)
+            if variant is not None:
+                yield variant
 
 
 def laid_flat(
@@ -64,36 +64,36 @@ def laid_flat(
     memory = memory or RunMemory()
     free = {each.setting: each for each in plans if not each.mask}
     out: list[Plan] = []
-    for each in plans:
-        plain = free.get(each.setting)
-        wanted = 0 if plain is None or not each.mask else _rank(plain, files, memory)
-        if (_rank(each, files, memory) <= wanted) if wanted else not (each.mask and _is_spread(each, files, memory)):
-            out.append(each)
+    for plan in plans:
+        plain = free.get(plan.setting)
+        wanted = 0 if plain is None or not plan.mask else _rank(plain, files, memory)
+        if (_rank(plan, files, memory) <= wanted) if wanted else not (plan.mask and _is_spread(plan, files, memory)):
+            out.append(plan)
             continue
         try:
-            ways = masks(each.mask, read(target, namespace), keys=_keys(each))
+            ways = masks(plan.mask, read(target, namespace), keys=_keys(plan))
         except (TypeError, ValueError, OSError):
             continue
-        others = (replace(each, call={**each.call, "_mask": dict(way)}) for way in ways)
-        among = (plan for plan, _ in zip(others, range(MOST), strict=False) if _hides(plan, files))
+        others = (replace(plan, call={**plan.call, "_mask": dict(way)}) for way in ways)
+        among = (variant for variant, _ in zip(others, range(MOST), strict=False) if _hides(variant, files))
         out += [
-            plan
-            for plan in among
-            if (_rank(plan, files, memory) == wanted if wanted else not _is_spread(plan, files, memory))
+            variant
+            for variant in among
+            if (_rank(variant, files, memory) == wanted if wanted else not _is_spread(variant, files, memory))
         ][:1]
     return out
 
 
 def _is_spread(plan: Plan, files: Sequence[str], memory: RunMemory) -> bool:
     """Whether scores are given more axes on their way, as by a mask that has more."""
-    done = memory(plan, Manner(), sizes=small(plan), own=tuple(files))
-    return any(is_laid_over(entry) for each in attentions(done) for entry in each.path)
+    result = memory(plan, Manner(), sizes=small(plan), user_files=tuple(files))
+    return any(is_laid_over(entry) for each in attentions(result) for entry in each.path)
 
 
 def _rank(plan: Plan, files: Sequence[str], memory: RunMemory) -> int:
     """Of how many axes the largest weighted sum of a plan is; 0: it has none."""
-    done = memory(plan, Manner(), sizes=small(plan), own=tuple(files))
-    return max((len(each.context.operation.outputs[0].shape) for each in attentions(done)), default=0)
+    result = memory(plan, Manner(), sizes=small(plan), user_files=tuple(files))
+    return max((len(each.context.operation.outputs[0].shape) for each in attentions(result)), default=0)
 
 
 def _of_ranks(masked: Plan, reading: Reading, files: Sequence[str]) -> Iterator[Plan]:

@@ -10,7 +10,7 @@ import torch
 
 from headwise.calls import Plan, Reading, alike, call_role, callee, parameters, read
 from headwise.dataflow import Manner, attentions, run
-from headwise.diagnosis.checks.head_layout import breaches
+from headwise.diagnosis.checks.head_layout import layout_problems
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.checks.refusals import is_refusal
 from headwise.diagnosis.coverage import Missed
@@ -117,9 +117,9 @@ def fails_apart(exam: Examination) -> Missed | None:
     if plan.mask or not {"L", "S"} <= {each.name for each in plan.symbols}:
         return None
     level = _level(plan)
-    result = run(level, Manner(dtype=exam.dtype), sizes=small(level), own=exam.own, change=exam.change)
+    result = run(level, Manner(dtype=exam.dtype), sizes=small(level), own=exam.user_files, change=exam.change)
     all_attentions = attentions(result)
-    if result.failure is not None or not all_attentions or any(breaches(each) for each in all_attentions):
+    if result.failure is not None or not all_attentions or any(layout_problems(each) for each in all_attentions):
         return None
     error = failure.words.rstrip(".")
     call = as_json({name: alike(value) for name, value in plan.call.items()})

@@ -113,12 +113,12 @@ def _lessened(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
     """
     out = dict(sizes)
     free = [each for each in _counted(plan, in_any=True) if each.meaning not in WANTED]
-    for each in sorted(free, key=lambda file: (file.said != "windows", -out[file.name])):
-        if each.least or each.times > 1 or each.even or _numbers(plan, out) <= MOST:
+    for axis in sorted(free, key=lambda file: (file.said != "windows", -out[file.name])):
+        if axis.least or axis.times > 1 or axis.even or _numbers(plan, out) <= MOST:
             continue
-        among = FEW.values() if each.said == "windows" else SIDES
-        size = next((size for size in among if size not in out.values()), out[each.name])
-        out[each.name] = min(size, out[each.name])
+        among = FEW.values() if axis.said == "windows" else SIDES
+        size = next((size for size in among if size not in out.values()), out[axis.name])
+        out[axis.name] = min(size, out[axis.name])
         out |= {symbol.name: evaluated(symbol.equals, out) for symbol in plan.symbols if symbol.equals}
     return out
 
