@@ -26,7 +26,7 @@ from benchmarks.machine import versions
 from benchmarks.report import RESULTS
 
 B, H, L, D = 1, 12, 8192, 64
-# the definition of additive attention, which runs on a GPU today, holds L · L · D numbers a head; --interpret is slow
+# the definition of additive attention, measured beside the kernels, holds L · L · D numbers a head; --interpret is slow
 ADDITIVE_L, SMALL_L = 1024, 9
 MIB = 1 << 20
 # what is measured, and what stands beside it

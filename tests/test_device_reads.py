@@ -62,6 +62,17 @@ def test_torchs_kernels_on_a_device_are_given_whole_rows_in_the_dtype_of_q(mask:
         )
 
 
+def test_what_torchs_kernels_are_given_takes_no_more_than_one_of_what_is_shared() -> None:
+    shared = torch.randn(1, 1, 5, 1).expand(3, 2, 5, 1)
+    whole = sdpa._with_whole_rows(shared, 7)
+    assert torch.equal(whole, shared.expand(3, 2, 5, 7))
+    assert whole.untyped_storage().nbytes() == 5 * 7 * 4
+    rows = torch.randn(1, 1, 5, 7).expand(3, 2, 5, 7)
+    assert sdpa._with_whole_rows(rows, 7) is rows
+    turned = torch.randn(1, 1, 7, 5).mT
+    assert sdpa._with_whole_rows(turned, 7).stride(-1) == 1
+
+
 @pytest.mark.parametrize("mask", MASKS)
 def test_additive_attention_reads_no_number(mask: str) -> None:
     shape = DIFFERENT._replace(Hk=6)

@@ -238,6 +238,16 @@ class AdditiveLaws:
         after = outputs_and_gradients(lambda given: by_kernels(given, self.device), given)
         assert all(map(torch.equal, before, after))
 
+    def test_what_is_not_a_number_is_shown_where_it_may_be_attended_to(self):
+        # a row of NaN alone, and rows that see one key of NaN
+        given = additive_inputs(SHORT, mask=hw.causal())
+        given = {name: x.clone() if name in LEAVES else x for name, x in given.items()}
+        given["q"][0, 1, 4] = float("nan")
+        given["k"][1, :, 9] = float("nan")
+        for got, wanted in zip(by_kernels(given, self.device), by_definition(given), strict=True):
+            assert bool(wanted.isnan().any())
+            assert torch.equal(got.isnan().cpu(), wanted.isnan())
+
     def test_a_query_that_may_attend_to_nothing_gets_zeros_and_gives_no_gradient(self):
         given = additive_inputs(SHORT, **rules("an empty row", "no rule", SHORT))
         out, _, of_q, *_ = outputs_and_gradients(lambda given: by_kernels(given, self.device), given)

@@ -11,6 +11,7 @@ from torch._dynamo.utils import counters
 import headwise as hw
 from headwise.errors import BackendError
 from headwise.ops import flex
+from headwise.ops.call import Call, checked
 from headwise.testing import assert_within_budget, exact_attention, plain_attention
 from tests.cases import DIFFERENT, Shape, dense_mask, rules, tensors
 from tests.contract import GradientLaws
@@ -134,6 +135,29 @@ def test_one_graph_of_a_structure_serves_every_length_and_id_tensor(monkeypatch:
         )
     # torch may trace it once more where two sizes agreed by chance
     assert len(graphs) in (1, 2)
+
+
+def on_meta(shape: Shape, dtype: torch.dtype = torch.bfloat16, **given: Any) -> Call:
+    q, k, v = (torch.empty(size, device="meta", dtype=dtype) for size in (
+        (shape.B, shape.Hq, shape.Lq, 64), (shape.B, shape.Hk, shape.Lk, 64), (shape.B, shape.Hk, shape.Lk, 64)
+    ))  # fmt: skip
+    return checked(q, k, v, **given)
+
+
+def test_what_a_call_would_hold_without_flex_is_that_of_the_mask_or_of_the_definition() -> None:
+    long = Shape(B=1, Hq=2, Hk=2, Lq=20000, Lk=20000)
+    near = hw.causal() & hw.window(before=512)
+    assert flex._held_without(on_meta(long, mask=near)) == 3 * 20000**2
+    assert flex._held_without(on_meta(long, mask=hw.causal())) == 0
+    keep = torch.empty(1, 20000, dtype=torch.bool, device="meta")
+    assert flex._held_without(on_meta(long, mask=hw.keys(keep))) == 0
+    several = Shape(B=8, Hq=4, Hk=4, Lq=4096, Lk=4096)
+    ids = torch.empty(8, 4096, dtype=torch.int64, device="meta")
+    assert flex._held_without(on_meta(several, mask=hw.documents(ids))) == 3 * 8 * 4096**2
+    of_definition = 8 * 8 * 4 * 4096**2
+    bias = torch.empty(4096, 4096, device="meta")
+    assert flex._held_without(on_meta(several, attn_bias=bias)) == of_definition
+    assert flex._held_without(on_meta(several, mask=near, softcap=3.0)) == of_definition
 
 
 REFUSED = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headwise.errors import BackendError
 from headwise.maps.logsum import LogSum
 from headwise.maps.statistics import Summary
@@ -16,6 +18,8 @@ def summarize(call: Call) -> Summary:
         raise BackendError(f"the Triton kernels cannot compute these statistics: {reason}")
     from headwise.ops.triton_kernels.statistics import received, row_statistics
 
+    # what a map keeps is O(L): the table of its mask's tiles may be more
+    call = replace(call, prepared={})
     with exact(call):
         rows = row_statistics(call)
         sums = LogSum(rows.base, rows.log, rows.lse)

@@ -36,8 +36,9 @@ def additive_attention(
     """softmax(wᵀ tanh(q + k)) v over the keys that each query may see.
 
     q (B, Hq, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv), weight (Hq, D), or (D,) for all heads -> (B, Hq, Lq, Dv).
-    mask, dropout and generator as in `attention`. Memory is that of the scores of some rows; on devices that
-    are no GPU, and for transforms, second derivatives and dropout on a GPU, O(Lq·Lk·D).
+    mask, dropout and generator as in `attention`. Memory is that of the scores of some rows. It is O(Lq·Lk·D)
+    for transforms and second derivatives, and elsewhere than on the CPU wherever the Triton kernels are not taken: off
+    a GPU, and there with dropout, in float64, in compiled code and for more than 128 features.
     Bahdanau et al. 2015, arXiv:1409.0473, appendix A.1.2.
 
     >>> import headwise as hw

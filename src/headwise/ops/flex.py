@@ -18,12 +18,13 @@ from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
 from headwise.masks import Mask
-from headwise.masks.coordinates import Point
+from headwise.masks.coordinates import Grid, Point
 from headwise.masks.derived_tensors import derived, has_function
 from headwise.masks.leaves import Causal
-from headwise.ops import reference
+from headwise.ops import reference, sdpa
 from headwise.ops.call import Call, transformed
-from headwise.ops.flex_blocks import BLOCK, Blocks, blocks, number, with_tensors
+from headwise.ops.flex_blocks import BLOCK, Blocks, blocks, number, shape_of, with_tensors
+from headwise.ops.triton_kernels import are_compiled
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 # torch's Triton kernels refuse narrower heads
@@ -88,19 +89,24 @@ def why_not(call: Call) -> str:
 
 def why_slower(call: Call) -> str:
     """Why "auto" passes it over: "" on a GPU, where the call without it would hold much memory."""
-    if call.q.device.type != "cuda" or torch.compiler.is_compiling() or _held_without(call) < MOST_HELD:
+    if call.q.device.type != "cuda" or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return NAMED
-    return ""
+    return NAMED if not are_compiled(call.q.device) or _held_without(call) < MOST_HELD else ""
 
 
 def _held_without(call: Call) -> int:
     """The bytes that a call holds by another backend on a GPU, at least: weights, or a mask and its copy in halves."""
     B, Hq, Lq, Lk = call.sizes
-    if call.softcap is not None or call.sink is not None:
-        # the scores and the weights of the definition
-        return 2 * 4 * B * Hq * Lq * Lk
-    is_plain = call.mask is None or (type(call.mask) is Causal and Lq in (1, Lk))
-    return 0 if is_plain and call.attn_bias is None else 3 * Lq * Lk
+    # the scores and the weights of the definition
+    most = 2 * 4 * B * Hq * Lq * Lk
+    if most < MOST_HELD or call.softcap is not None or call.sink is not None or sdpa.reads_bias_wrong(call):
+        return most
+    if call.multiplier <= 0:
+        return most
+    if call.mask is None or (type(call.mask) is Causal and Lq in (1, Lk) and call.attn_bias is None):
+        return 0
+    samples, heads, rows = shape_of(call.mask, Grid.whole(call.sizes, call.q.device))
+    return 0 if rows == 1 < Lq else 3 * samples * heads * Lq * Lk
 
 
 def run(call: Call) -> Tensor:

@@ -55,12 +55,18 @@ def blocks(mask: Mask, B: int, H: int, Lq: int, Lk: int, groups: int, device: to
     return Blocks(*_listed(kinds == MIXED), *_listed(kinds == FULL), hidden)
 
 
+def shape_of(mask: Mask, grid: Grid) -> tuple[int, int, int]:
+    """How many samples, heads and rows a mask tells apart: 1 where all are alike, and of rows else 2."""
+    B, H, rows, _ = mask.allows(grid.part(slice(0, 2), slice(0, 1))).shape
+    return B, H, rows
+
+
 def _attended_keys(mask: Mask, grid: Grid, sizes: Sizes) -> Tensor:
     """The keys that some query may attend to, bool (B|1, H|1, Lk|1)."""
     if torch.compiler.is_compiling():
         return mask.allows(grid).any(dim=2)
-    every = slice(None)
-    rows = max(BLOCK, ENTRIES // max(1, sizes.Lk))
+    every, shape = slice(None), shape_of(mask, grid)
+    rows = max(1, ENTRIES // max(1, sizes.Lk * shape[0] * shape[1]))
     parts = [
         mask.allows(grid.part(slice(start, min(start + rows, sizes.Lq)), every)).any(dim=2)
         for start in range(0, sizes.Lq, rows)

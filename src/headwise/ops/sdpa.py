@@ -46,8 +46,7 @@ def why_not(call: Call) -> str:
         return "torch's fused kernels give no gradient to attn_bias"
     if call.q.device.type != "cpu" and call.multiplier <= 0:
         return "torch's GPU kernels need a scale greater than 0"
-    if call.attn_bias is not None and call.q.device.type != "cpu" and _bias_dtype(call) is not call.q.dtype:
-        # torch 2.11 hands it to cuDNN, which gives NaN and numbers of other memory. Measured on an H200
+    if call.attn_bias is not None and reads_bias_wrong(call):
         return f"torch's GPU kernels read attn_bias as {call.q.dtype}, as q is, and it is {call.attn_bias.dtype}"
     if 0 in call.q.shape or 0 in call.v.shape:
         return "an axis is empty, and torch's fused kernels need one entry at least"
@@ -60,6 +59,14 @@ def why_not(call: Call) -> str:
     if _asked_of_torch(call) == SDPBackend.MATH.value:
         return "torch would leave its fused kernel for the dense path" + (" (dropout)" if call.dropout else "")
     return ""
+
+
+def reads_bias_wrong(call: Call) -> bool:
+    """Whether torch's GPU kernels would take attn_bias for numbers of q's dtype, which it is not.
+
+    torch 2.11 hands such a call to cuDNN, which gives NaN and numbers of other memory. Measured on an H200.
+    """
+    return call.attn_bias is not None and call.q.device.type != "cpu" and _bias_dtype(call) is not call.q.dtype
 
 
 def run(call: Call, made: Tensor | None = None) -> Tensor:
@@ -179,10 +186,21 @@ def _scores_to_add(call: Call, dtype: torch.dtype) -> Tensor | None:
     else:
         bias = (bias if torch.is_grad_enabled() else bias.detach()).to(dtype)
         scores = bias if call.allowed is None else torch.where(call.allowed, bias, float("-inf"))
-    if scores is None or call.q.device.type == "cpu":
+    return scores if scores is None or call.q.device.type == "cpu" else _with_whole_rows(scores, call.sizes.Lk)
+
+
+def _with_whole_rows(scores: Tensor, Lk: int) -> Tensor:
+    """Rows of Lk keys side by side, as torch's GPU kernels read them; axes that are shared stay so.
+
+    Of one entry for all keys they read past its end, or refuse it. Measured on torch 2.11.
+    """
+    if scores.shape[-1] != 1 and scores.stride(-1) == 1:
         return scores
-    # torch's GPU kernels read rows of keys: of one entry for all keys they read past its end. Measured on torch 2.11
-    return scores.expand(*scores.shape[:-1], call.sizes.Lk).contiguous()
+    once = scores
+    for axis in range(scores.ndim - 1):
+        if scores.stride(axis) == 0:
+            once = once.narrow(axis, 0, 1)
+    return once.expand(*once.shape[:-1], Lk).contiguous().expand(*scores.shape[:-1], Lk)
 
 
 def arguments(call: Call) -> Kernel:

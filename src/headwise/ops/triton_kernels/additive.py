@@ -15,7 +15,7 @@ from torch import Tensor
 from headwise.errors import BackendError
 from headwise.ops import reference
 from headwise.ops.call import Call
-from headwise.ops.triton_kernels import why_not_additive
+from headwise.ops.triton_kernels import on_device, why_not_additive
 from headwise.ops.triton_kernels.scores import (
     INTERPRETED,
     additive_scores,
@@ -89,7 +89,9 @@ def forward(call: Call) -> Attended:
         tables = tile_table(call, BLOCK)
         q, k, v, weight = _prepared(call, tables)
         grid = (B * Hq * triton.cdiv(Lq, BLOCK),)
-        _forward_kernel[grid](out, lse, q, k, v, weight, *walk(call, tables.rows), tables.entries, *_sizes(call)[:-1])
+        tensors = out, lse, q, k, v, weight
+        with on_device(call):
+            _forward_kernel[grid](*tensors, *walk(call, tables.rows), tables.entries, *_sizes(call)[:-1])
     return Attended(out, lse)
 
 
@@ -108,9 +110,10 @@ def backward(call: Call, made: Attended, gradient: Tensor) -> tuple[Tensor, Tens
         mean = (gradient.float() * made.out.float()).sum(-1)
         lse = made.lse.masked_fill(made.lse.isneginf(), 0.0)
         shared = (q, k, v, weight, lse, mean, gradient)
-        _row_kernel[(B * Hq * runs,)](of_q, of_weight, *shared, *walk(call, tables.rows), tables.entries, *_sizes(call))
-        grid = (B * k.shape[1] * triton.cdiv(Lk, BLOCK),)
-        _column_kernel[grid](of_k, of_v, *shared, *walk(call, tables.columns), tables.entries, *_sizes(call))
+        rows, columns = (B * Hq * runs,), (B * k.shape[1] * triton.cdiv(Lk, BLOCK),)
+        with on_device(call):
+            _row_kernel[rows](of_q, of_weight, *shared, *walk(call, tables.rows), tables.entries, *_sizes(call))
+            _column_kernel[columns](of_k, of_v, *shared, *walk(call, tables.columns), tables.entries, *_sizes(call))
     return (
         of_q.to(call.q.dtype), of_k.to(call.k.dtype), of_v.to(call.v.dtype),
         of_weight.sum((0, 2)).mul_(call.multiplier).to(_weight_of(call).dtype),
@@ -179,7 +182,8 @@ def _forward_kernel(
         out = out * shrink[None, :] + product(tl.trans(values), tl.trans(powers.to(values.dtype)), WIDEN)
         top = higher
     row, feature = i + tl.arange(0, BLOCK), tl.arange(0, V_WIDTH)
-    is_empty = top == float("-inf")
+    # the maximum of a device passes over NaN, which the sum has
+    is_empty = (top == float("-inf")) & (total == 0.0)
     out = tl.where(is_empty[None, :], 0.0, out / tl.where(is_empty, 1.0, total)[None, :])
     tl.store(lse_to + head * Lq + row, tl.where(is_empty, top, top + tl.log(total)), mask=row < Lq)
     at = out_to + (head * Lq + row)[None, :] * Dv + feature[:, None]

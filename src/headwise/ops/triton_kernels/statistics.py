@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from headwise.ops.call import Call
+from headwise.ops.triton_kernels import on_device
 from headwise.ops.triton_kernels.scores import INTERPRETED, load_rows, place_of, tile_scores, visited_tiles
 from headwise.ops.triton_kernels.tile_table import TileLists, tile_table
 
@@ -48,7 +49,8 @@ def row_statistics(call: Call) -> RowStatistics:
     if B * Hq * Lq:
         sink = call.q if call.sink is None else call.sink.detach().contiguous()
         grid = (B * Hq * triton.cdiv(Lq, block),)
-        _row_kernel[grid](*found, sink, *_inputs(call, tables.rows, tables.entries), **_constants(call, "q", block))
+        with on_device(call):
+            _row_kernel[grid](*found, sink, *_inputs(call, tables.rows, tables.entries), **_constants(call, "q", block))
     return found
 
 
@@ -63,9 +65,11 @@ def received(call: Call, rows: RowStatistics) -> Tensor:
     tables = tile_table(call, block)
     if B * Hq * Lk:
         grid = (B * Hq * triton.cdiv(Lk, block),)
-        _column_kernel[grid](
-            found, rows.base, rows.log, *_inputs(call, tables.columns, tables.entries), **_constants(call, "k", block)
-        )
+        tensors = found, rows.base, rows.log
+        with on_device(call):
+            _column_kernel[grid](
+                *tensors, *_inputs(call, tables.columns, tables.entries), **_constants(call, "k", block)
+            )
     return found
 
 

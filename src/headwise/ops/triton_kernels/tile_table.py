@@ -45,7 +45,7 @@ class TileTable(NamedTuple):
 
 
 def tile_table(call: Call, block: int) -> TileTable:
-    """The table of a call's mask in tiles of block × block, kept with the mask until its tensors change in place.
+    """The table of a call's mask in tiles of block × block, kept with a mask that has no tensors on a device.
 
     No device is read for it: tiles that may be mixed for all that the host knows have a place each (`packed_tiles`), so
     that it takes O(L) memory where these are O(L) many.
