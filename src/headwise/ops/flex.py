@@ -128,7 +128,7 @@ def run(call: Call) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-def compiled(function: Callable[..., Any], *, is_dynamic: bool = True) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], *, is_dynamic: bool) -> Callable[..., Any]:
     """A function, compiled once for each structure of its arguments; is_dynamic: whatever their sizes are."""
     made: Callable[..., Any] = torch.compile(  # type: ignore[call-overload]  # its overloads lack what it takes
         function, fullgraph=True, dynamic=is_dynamic, recompile_limit=MOST_COMPILED, isolate_recompiles=True

@@ -13,13 +13,13 @@ import triton.language as tl
 from torch import Tensor
 
 from headwise.ops.call import Call
-from headwise.ops.triton_kernels import on_device
+from headwise.ops.triton_kernels import WIDEST, on_device
 from headwise.ops.triton_kernels.scores import INTERPRETED, load_rows, place_of, tile_scores, visited_tiles
 from headwise.ops.triton_kernels.tile_table import TileLists, tile_table
 
-# queries and keys of a tile: of halves, and of float32, whose products take no matrix unit; the most features of q that
-# a program holds. Measured on an H200: 128 take 0.83 of the time of 64, with four warps
-BLOCK, SINGLES_BLOCK, WIDEST = 128, 64, 128
+# queries and keys of a tile: of halves, and of float32, whose products take no matrix unit. Measured on an H200: 128
+# take 0.83 of the time of 64, with four warps
+BLOCK, SINGLES_BLOCK = 128, 64
 # tl.dot needs this many features
 NARROWEST = 16
 
