@@ -33,7 +33,7 @@ class EditingSession(Session):
 
     def __init__(self, modules: WatchedModules, edits: Edits) -> None:
         super().__init__(modules, Maps(), grad=True)
-        self.refusals = Refusals(self.edits)
+        self.refusals = Refusals(lambda name: bool(edits.of(name)))
         self.collector = cast(MapCollector, self.refusals)
         self._edits = edits
         self._sequences = CallSequences()

@@ -19,7 +19,7 @@ from headwise.layer.memory import Memory
 from headwise.layer.norms import head_norm
 from headwise.layer.owner import LayerOwner
 from headwise.layer.scores import Additive, DotProduct, additive_width
-from headwise.layer.sizes import Widths, check_options, check_width, in_heads, make_widths, projected, refuse_packed
+from headwise.layer.sizes import Widths, check_options, check_width, make_widths, projected, refuse_packed
 from headwise.layer.spread_call import SpreadPlacement, attention_over, check_spread, spread_of
 from headwise.layer.token_positions import Placement, Positions, built
 from headwise.masks import Mask, as_mask
@@ -154,7 +154,7 @@ class MultiHeadAttention(nn.Module):
             _checked_together(key, value, cache)
         if attn_bias is not None and isinstance(self.score, Additive):
             raise ArgumentError("attn_bias adds to dot products, but this layer scores by Additive: leave it out")
-        mask = as_mask(mask)
+        mask = None if mask is None else as_mask(mask)
         beside = (mask, attn_bias, positions, cache, spread_of(self, spread, query, key))
         if isinstance(query, Tensor) and query.ndim == 2 and query.is_floating_point():
             key = key[None] if isinstance(key, Tensor) and key.ndim == 2 else key
@@ -230,7 +230,7 @@ class MultiHeadAttention(nn.Module):
             cache.check_layer(self._owner)
         B, Lq, _ = query.shape
         entered = share.enter(query, self)
-        q = in_heads("q_proj", projected(share, "q_proj", self.q_proj, "query", entered), share.Hq, w.D)
+        q = projected(share, "q_proj", self.q_proj, "query", entered, share.Hq, w.D)
         if self.q_norm is not None:
             q = share.call("q_norm", self.q_norm, q)
         if isinstance(key, Memory):
@@ -239,8 +239,11 @@ class MultiHeadAttention(nn.Module):
             mask = key.mask if mask is None else mask if key.mask is None else key.mask & mask
         else:
             k, v = self._keys_and_values(*((entered, entered) if key is None else self._entered(key, value)))
-            check_axis_order(query, key, value)
-        mask, attn_bias, by_distance = share.mask(mask), share.bias(attn_bias), None
+            if key is not None:
+                check_axis_order(query, key, value)
+        mask = None if mask is None else share.mask(mask)
+        attn_bias = None if attn_bias is None else share.bias(attn_bias)
+        by_distance = None
         if spread is not None:
             check_spread(spread, query, cache)
             place_spread = SpreadPlacement(self.position, positions, spread, is_self=key is None, share=share)
@@ -253,7 +256,7 @@ class MultiHeadAttention(nn.Module):
             run = partial(attention_over(spread, share), distance_bias=by_distance)
         elif isinstance(self.score, Additive) and cache is None:
             run = additive_attention
-        rules = {"mask": mask, **self._rules(q, attn_bias, is_seeded=spread is None)}
+        rules = self._rules(q, mask, attn_bias, is_seeded=spread is None)
         mixed = share.attend(run, q, k, v, **rules).transpose(1, 2).reshape(B, Lq, share.Hq * w.Dv)
         return share.leave(share.call("out_proj", self.out_proj, mixed), self)
 
@@ -266,20 +269,24 @@ class MultiHeadAttention(nn.Module):
         check_width("key", key, w.key, "kdim")
         if value is not key or w.value != w.key:
             check_width("value", value, w.value, "vdim")
-        k = in_heads("k_proj", projected(share, "k_proj", self.k_proj, "key", key), share.Hk, w.D)
-        v = in_heads("v_proj", projected(share, "v_proj", self.v_proj, "value", value), share.Hk, w.Dv)
+        k = projected(share, "k_proj", self.k_proj, "key", key, share.Hk, w.D)
+        v = projected(share, "v_proj", self.v_proj, "value", value, share.Hk, w.Dv)
         return (k if self.k_norm is None else share.call("k_norm", self.k_norm, k)), v
 
-    def _rules(self, q: Tensor, attn_bias: Tensor | None, *, is_seeded: bool) -> dict[str, Any]:
-        """The rules of attention that the layer's options set, and the bias. is_seeded: dropout draws from a stream."""
+    def _rules(self, q: Tensor, mask: Mask | None, attn_bias: Tensor | None, *, is_seeded: bool) -> dict[str, Any]:
+        """The rules of a call of attention: those of the layer, mask and bias. is_seeded: dropout draws from a stream."""
         share, score, dropout = self._share, self.score, self.dropout if self.training else 0.0
-        drops = {"dropout": dropout, "generator": share.generator(q.device) if dropout and is_seeded else None}
+        generator = share.generator(q.device) if dropout and is_seeded else None
         if isinstance(score, Additive):
-            return {"weight": share.parameter("score_weight", self.score_weight), **drops}  # type: ignore[arg-type]  # an additive one's
+            weight = share.parameter("score_weight", self.score_weight)  # type: ignore[arg-type]  # an additive one's
+            return {"mask": mask, "weight": weight, "dropout": dropout, "generator": generator}
         sink = q.new_zeros(q.shape[1]) if score.sink == "zero" else None
         if self.sink is not None:
             sink = share.parameter("sink", self.sink)
-        return {"attn_bias": attn_bias, "scale": score.scale, "softcap": score.softcap, "sink": sink, **drops}
+        return {
+            "mask": mask, "attn_bias": attn_bias, "scale": score.scale, "softcap": score.softcap, "sink": sink,
+            "dropout": dropout, "generator": generator,
+        }  # fmt: skip
 
 
 def _checked_together(key: object, value: object, cache: object) -> None:

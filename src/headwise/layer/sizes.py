@@ -116,16 +116,17 @@ def check_width(name: str, t: Tensor, width: int, argument: str) -> None:
         )
 
 
-def projected(share: Share, which: str, projection: nn.Module, name: str, t: Tensor) -> Tensor:
-    """What a projection makes of t for a share; ArgumentError where torch refuses t for its dtype or its device.
+def projected(share: Share, which: str, projection: nn.Module, name: str, t: Tensor, H: int, D: int) -> Tensor:
+    """What a projection makes of t (B, L, E) for a share, by heads: (B, H, L, D).
 
-    which: the name of the projection in its layer. name: that of t.
+    which: the name of the projection in its layer. name: that of t. ArgumentError where torch refuses t for its dtype
+    or its device; ShapeError where the projection gave another width.
 
     Asked after torch has refused it, since a replaced, wrapped or hooked projection may well take another dtype. What
     failed for another reason is raised as it came: memory that ran out, and what a hook raised under autocast.
     """
     try:
-        return share.call(which, projection, t)
+        made = share.call(which, projection, t)
     except RuntimeError as error:
         weight = getattr(projection, "weight", None)
         # torch refuses by no class of its own; an error of a class needs no explanation
@@ -135,16 +136,13 @@ def projected(share: Share, which: str, projection: nn.Module, name: str, t: Ten
             f"{name} must be of the layer's dtype and on its device, {weight.dtype} on {weight.device}, but "
             f"{t.dtype} on {t.device} came: move one of them with .to()"
         ) from error
-
-
-def in_heads(which: str, t: Tensor, H: int, D: int) -> Tensor:
-    """(B, L, H*D) as (B, H, L, D); ShapeError where the projection of this name gave another width."""
-    if t.shape[-1] != H * D:
+    B, L, width = made.shape
+    if width != H * D:
         raise ShapeError(
-            f"{which} must give {H} heads of {D}, {H * D} features, but gave {t.shape[-1]}: to split a layer over "
+            f"{which} must give {H} heads of {D}, {H * D} features, but gave {width}: to split a layer over "
             "ranks, give parallelize_module the plan of hw.distributed.plan(model)"
         )
-    return t.reshape(*t.shape[:2], H, D).transpose(1, 2)
+    return made.reshape(B, L, H, D).transpose(1, 2)
 
 
 def _clash(weight: Tensor, t: Tensor) -> bool:

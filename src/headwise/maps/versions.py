@@ -18,7 +18,7 @@ class Versions:
     def __init__(self, call: Call, lse: Tensor | None) -> None:
         named = {"q": call.q, "k": call.k, "attn_bias": call.attn_bias, "sink": call.sink, "weight": call.weight}
         self._versions = [(name, t, t._version) for name, t in (*named.items(), ("lse", lse)) if t is not None]
-        for n, leaf in enumerate(pytree.tree_leaves(call.mask)):
+        for n, leaf in enumerate(pytree.tree_leaves(call.mask) if call.mask is not None else ()):
             if isinstance(leaf, Tensor) and not leaf.is_inference():
                 self._versions.append((f"tensor {n} of the mask", leaf, leaf._version))
 
@@ -34,6 +34,8 @@ class Versions:
 
 def lasting(call: Call, lse: Tensor | None) -> tuple[Call, Tensor | None]:
     """The call and lse with copies of inference tensors, which have no version and serve no gradient."""
+    if call.mask is None and call.v is call.k and not any(t.is_inference() for t in call.tensors):
+        return call, _normal_or_none(lse)
     k = _normal(call.k)
     kept = replace(
         call, q=_normal(call.q), k=k, v=k, attn_bias=_normal_or_none(call.attn_bias), sink=_normal_or_none(call.sink),

@@ -11,6 +11,7 @@ from importlib import resources
 import torch
 
 from headwise.masks.leaves import Causal
+from headwise.ops import grouped_queries
 from headwise.ops.call import Call
 from headwise.ops.causal_cost import causal_pairs
 from headwise.ops.strips import Total
@@ -18,8 +19,8 @@ from headwise.ops.workspace import fits_torch, multiplies_bfloat16, product_dtyp
 
 # what the time of a call is made of: its one-time part, and these many of each, shared among threads from numbers on
 FEATURES = ("calls", "strips", "numbers", "rows", "products", "pairs", "masked pairs")
-# up to so many queries with so many times as many keys have rates of their own, and up to so many keys
-MOST_FEW, FEW, FEW_QUERIES = 64, 4, "of few queries"
+# few queries have rates of their own, and up to so many keys
+FEW_QUERIES = "of few queries"
 MOST_SHORT, SHORT = 128, "of short sequences"
 # torch's operations number by number take another thread for each so many
 GRAIN = 1 << 15
@@ -89,7 +90,7 @@ def way_of(backend: str, call: Call) -> str:
 def is_differentiated(call: Call) -> bool:
     """Whether a call is priced with its backward pass."""
     # a checkpoint runs a call without a graph and again with one: both must take the backend whose drops are the same
-    return call.dropout > 0 or (torch.is_grad_enabled() and any(t.requires_grad for t in call.tensors))
+    return call.dropout > 0 or call.is_differentiated
 
 
 def way(backend: str, rules: str, *, is_differentiated: bool, lengths: str = "") -> str:
@@ -102,7 +103,7 @@ def lengths_of(call: Call) -> str:
     """The lengths that have rates of their own: few queries beside the keys, as in decoding, where reading these takes
     the time; short sequences, where torch's kernels split the work in other ways; "": all others.
     """
-    if call.sizes.Lq <= MOST_FEW and FEW * call.sizes.Lq <= call.sizes.Lk:
+    if call.has_few_queries:
         return FEW_QUERIES
     return SHORT if call.sizes.Lk <= MOST_SHORT else ""
 
@@ -112,8 +113,9 @@ def work_of(backend: str, call: Call, strips: Total | None = None) -> Work:
     B, Hq, Lq, Lk = call.sizes
     pairs, masked, count = float(B * Hq * Lq * Lk), 0.0, 0.0
     threads = torch.get_num_threads()
-    # all but strips copy keys for each head that shares them
-    numbers = float(call.q.numel() + (call.groups if strips is None else 1) * (call.k.numel() + call.v.numel()))
+    # others copy keys for each head that shares them
+    is_read_once = strips is not None or (backend == "sdpa" and grouped_queries.are_joined(call))
+    numbers = float(call.q.numel() + (1 if is_read_once else call.groups) * (call.k.numel() + call.v.numel()))
     if strips is not None:
         # torch's kernel adds the mask of a strip to all of its scores
         is_fused = fits_torch(call, is_dropped=call.dropout > 0)

@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from headwise.masks import Mask
 from headwise.masks.derived_tensors import DerivedTable, plain_table, room, table
 from headwise.masks.leaves import Allowed, Causal
-from headwise.ops import sdpa
+from headwise.ops import grouped_queries, sdpa
 from headwise.ops.backends import Backend
 from headwise.ops.call import Call, Rules
 from headwise.ops.second_derivative import SecondDerivative
@@ -39,7 +40,8 @@ _without_mask: dict[Hashable, RepeatedCall | Backend] = {}
 class RepeatedCall:
     """The arguments of torch's kernel beside q, k and v, for calls of the same shapes, dtypes, flags and mask.
 
-    attn_mask: scores to add, broadcastable to (B, Hq, Lq, Lk), None: all pairs, or is_causal. has_masked: whether a key
+    attn_mask: scores to add, broadcastable to (B, Hq, Lq, Lk), None: all pairs, or is_causal. joined: how many query
+    heads have their queries joined, 0: none, and none to be added to scores that were joined before. has_masked: whether a key
     is masked for all queries, or a query may attend to nothing, so that NaN and inf of theirs must not spread.
     has_tail: whether the kernel may take a row of NaN for one that may attend to nothing. second: what the node is
     given for second derivatives.
@@ -49,6 +51,7 @@ class RepeatedCall:
     is_causal: bool
     scale: float
     is_grouped: bool
+    joined: int
     has_masked: bool
     has_tail: bool
     second: SecondDerivative
@@ -59,9 +62,12 @@ class RepeatedCall:
         It is not where NaN or inf may have come in: that is left to the checked way, which takes it from here.
         numbers: how many k and the outputs hold, where `GuardedCall` says so.
         """
-        out = F.scaled_dot_product_attention(
-            q, k, v, self.attn_mask, 0.0, self.is_causal, scale=self.scale, enable_gqa=self.is_grouped
-        )
+        if self.joined:
+            out = grouped_queries.attend(q, k, v, self.attn_mask, self.joined, self.scale)
+        else:
+            out = F.scaled_dot_product_attention(
+                q, k, v, self.attn_mask, 0.0, self.is_causal, scale=self.scale, enable_gqa=self.is_grouped
+            )
         if self.has_masked and not sdpa.is_unharmed(out, k, numbers):
             return out, False
         if self.has_tail and not sdpa.has_no_zero(out):
@@ -101,7 +107,8 @@ def recognized(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, scale: float | None, backend: str
 ) -> GuardedCall | None:
     """What `find` gives for the key of a call without further rules, in half the time; None: ask for its key."""
-    if torch.compiler.is_compiling():
+    # what other compilers trace is no plain tensor, which the guards refuse
+    if is_dynamo_compiling():
         return None
     kept = _guarded_without_mask if mask is None else getattr(mask, "_table", None)
     if kept is None:
@@ -118,7 +125,7 @@ def recognized(
             and forward_ad._current_level < 0
             and torch._C._get_flash_sdp_enabled()
         ):
-            return known if kept.is_current() else None
+            return known if not kept.tensors or kept.is_current() else None
     return None
 
 
@@ -170,7 +177,8 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
         q.requires_grad or k.requires_grad or v.requires_grad or (sink is not None and sink.requires_grad)
     )
     threads = torch.get_num_threads()
-    key = (q.shape, k.shape, v.shape, q.dtype, scale, backend, is_differentiated, threads)
+    layouts = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride())
+    key = (layouts, q.dtype, scale, backend, is_differentiated, threads)
     if dropout == 0 and rules["softcap"] is None and sink is None:
         return key if rules["generator"] is None else None
     # what is dropped is no rule of the choice, whether anything is
@@ -224,7 +232,10 @@ def _repeated(call: Call) -> RepeatedCall | None:
             mask = Allowed(scores.clone())
             has_masked = not (scores.any(dim=-1).all() and scores.any(dim=-2).all())
             scores = torch.zeros(scores.shape, dtype=call.q.dtype).masked_fill_(~scores, float("-inf"))
+    joined = call.groups if grouped_queries.are_joined(call) else 0
+    if joined:
+        scores = grouped_queries.joined_scores(scores, call.q, joined)
     rules = {"mask": mask, "attn_bias": None, "scale": call.multiplier, "dropout": 0.0}
     has_tail = call.k.shape[2] % sdpa.VECTOR > 0
     second = SecondDerivative(rules)
-    return RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, has_masked, has_tail, second)
+    return RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, joined, has_masked, has_tail, second)

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend
 
 from headwise.masks.leaves import Causal
-from headwise.ops import reference
+from headwise.ops import grouped_queries, reference
 from headwise.ops.call import Call, transformed
 from headwise.ops.second_derivative import SecondDerivative, TwiceDifferentiable
 
@@ -76,15 +76,13 @@ def run(call: Call, made: Tensor | None = None) -> Tensor:
     what it saves for backward.
     """
     at = arguments(call)
-    # an open number of heads compares to a symbol, which is no bool
-    is_grouped = True if call.groups > 1 else False  # noqa: SIM210
-    raw = out = _attend(at, call, is_grouped) if made is None else made
+    raw = out = _attend(at, call) if made is None else made
     is_asked = at.attn_mask is not None and _is_eager_on_cpu(call.q)
     is_clean = is_asked and is_unharmed(out, at.k)
     if is_asked and not is_clean and call.mask is not None:
         # what is masked for every query may hold NaN or inf, which the kernel multiplies by 0
         at = _without_hidden_keys(at, call)
-        raw = out = _attend(at, call, is_grouped)
+        raw = out = _attend(at, call)
     if out.shape[-1] != call.v.shape[-1]:
         out = out[..., : call.v.shape[-1]]
     out = _with_nan_shown(out, call, at)
@@ -100,7 +98,12 @@ def run(call: Call, made: Tensor | None = None) -> Tensor:
     return again
 
 
-def _attend(at: Kernel, call: Call, is_grouped: bool) -> Tensor:
+def _attend(at: Kernel, call: Call) -> Tensor:
+    if grouped_queries.are_joined(call):
+        scores = grouped_queries.joined_scores(at.attn_mask, call.q, call.groups)
+        return grouped_queries.attend(at.q, at.k, at.v, scores, call.groups, call.multiplier)
+    # an open number of heads compares to a symbol, which is no bool
+    is_grouped = True if call.groups > 1 else False  # noqa: SIM210
     return F.scaled_dot_product_attention(
         at.q, at.k, at.v, attn_mask=at.attn_mask, dropout_p=call.dropout, is_causal=at.is_causal,
         scale=call.multiplier, enable_gqa=is_grouped,

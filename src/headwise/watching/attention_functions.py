@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from headwise.watching.contraction import OTHERS, PRODUCTS
 
-__all__ = ["FOLDS", "MEETINGS", "NO_WEIGHTS", "SOFTMAXES", "beginning", "may_meet"]
+__all__ = ["FOLDS", "MEETINGS", "NO_WEIGHTS", "SOFTMAXES", "beginning", "may_meet", "never"]
 
 aten = torch.ops.aten
 
@@ -33,6 +34,7 @@ FOLDS = frozenset({"reshape", "view", "flatten"})
 BEGINNINGS = SOFTMAXES | (PRODUCTS - OTHERS)
 
 
+@lru_cache(maxsize=1024)
 def beginning(function: Any) -> Callable[[Sequence[Any]], bool]:
     """Whether a function may begin what is followed, by its arguments."""
     name = str(getattr(function, "__name__", "")).rstrip("_")
@@ -40,7 +42,12 @@ def beginning(function: Any) -> Callable[[Sequence[Any]], bool]:
         return lambda args: True
     if name in MEETINGS:
         return may_meet
-    return may_fold if name in FOLDS else lambda args: False
+    return may_fold if name in FOLDS else never
+
+
+def never(args: Sequence[Any]) -> bool:
+    """That none begins anything."""
+    return False
 
 
 def may_meet(args: Sequence[Any]) -> bool:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+from torch.compiler import is_compiling
 from torch.overrides import TorchFunctionMode
 
 from headwise.errors import BackendError
@@ -20,7 +22,7 @@ from headwise.ops.shared_axis import active_heads
 from headwise.ops.spread_attention import shared_keys_attention, spread_attention
 from headwise.watching.attention_functions import SOFTMAXES
 from headwise.watching.hugging_face import unpacked
-from headwise.watching.kernels import FUSED, Kernels, of_fused, of_sdpa, sdpa_is_fused, with_lse
+from headwise.watching.kernels import FUSED, Kernels, of_cpu, of_fused, of_sdpa, sdpa_is_fused, with_lse
 from headwise.watching.map_collector import UNREAD, no_map
 from headwise.watching.provenance import ASSIGNMENTS, Ran
 from headwise.watching.record import CallRecord, unreadable
@@ -35,6 +37,8 @@ class AttentionMode(TorchFunctionMode):
     def __init__(self, session: Session) -> None:
         super().__init__()
         self._session = session
+        # what most functions of a model are: none that is read, and none that begins what is followed
+        self._passing: set[Any] = set()
 
     def __torch_function__(
         self,
@@ -44,15 +48,18 @@ class AttentionMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         options = kwargs or {}
-        if torch.compiler.is_compiling():
+        # this runs beside every function
+        if (func in self._passing and not self._session.softmaxes.is_following) or is_compiling():
             return func(*args, **options)
         if func in READERS:
             return self._read(func, args, options)
         if func in FUSED:
             return self._read_fused(func, args, options)
+        softmaxes = self._session.softmaxes
+        if softmaxes.passes(func):
+            self._passing.add(func)
         result = func(*args, **options)
-        # most functions of a model are none of these, and this runs beside every one
-        return self._follow(func, args, options, result) if self._session.softmaxes.concerns(func, args) else result
+        return self._follow(func, args, options, result) if softmaxes.concerns(func, args) else result
 
     def _read(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         session = self._session
@@ -63,16 +70,10 @@ class AttentionMode(TorchFunctionMode):
         if why := unreadable(query):
             session.collector.miss(name, why)
             return func(*args, **options)
-        reader, kernels = READERS[func], Kernels()
+        reader = READERS[func]
+        result, lse = _run(func, reader, args, options)
         try:
-            is_fused = reader.is_fused(args, options)
-        except UNREAD:
-            # the function itself says what is wrong with its arguments
-            is_fused = False
-        with kernels if is_fused else nullcontext():
-            result = func(*args, **options)
-        try:
-            record = with_lse(reader.read(args, options), kernels.lse)
+            record = with_lse(reader.read(args, options), lse)
         except UNREAD as error:
             session.collector.miss(name, no_map(error))
             return result
@@ -143,6 +144,22 @@ class Reader(NamedTuple):
 
     read: Callable[[Sequence[Any], Mapping[str, Any]], CallRecord]
     is_fused: Callable[[Sequence[Any], Mapping[str, Any]], bool]
+
+
+def _run(
+    func: Any, reader: Reader, args: Sequence[Any], options: Mapping[str, Any]
+) -> tuple[Any, Sequence[Tensor | None]]:
+    """What a function gives, and the lse of each fused kernel that it ran."""
+    if reader is SDPA and (given := of_cpu(args, options)) is not None:
+        return given[0], given[1:]
+    kernels = Kernels()
+    try:
+        is_fused = reader.is_fused(args, options)
+    except UNREAD:
+        # the function itself says what is wrong with its arguments
+        is_fused = False
+    with kernels if is_fused else nullcontext():
+        return func(*args, **options), kernels.lse
 
 
 SDPA = Reader(lambda args, options: of_sdpa(*args, **options), sdpa_is_fused)

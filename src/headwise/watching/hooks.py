@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import torch
 from torch import nn
+from torch.compiler import is_compiling
 from torch.utils.hooks import RemovableHandle
 
 from headwise.watching.session import Session
@@ -109,7 +109,7 @@ class Entering(Hook):
     place = "_forward_pre_hooks"
 
     def __call__(self, module: nn.Module, *_: Any) -> None:
-        if not torch.compiler.is_compiling() and module is self.module and (session := self.session) is not None:
+        if not is_compiling() and module is self.module and (session := self.session) is not None:
             session.enter(module, sys._getframe(1))
 
 
@@ -129,5 +129,5 @@ class Leaving(Hook):
             self.module._forward_hooks_always_called[self.number] = True
 
     def __call__(self, module: nn.Module, *_: Any) -> None:
-        if not torch.compiler.is_compiling() and module is self.module and (session := self.session) is not None:
+        if not is_compiling() and module is self.module and (session := self.session) is not None:
             session.leave(module)

@@ -22,10 +22,11 @@ __all__ = ["FUSED", "Kernels", "of_fused", "of_sdpa", "sdpa_is_fused", "top_left
 
 aten = torch.ops.aten
 
+FUSED_ON_CPU = aten._scaled_dot_product_flash_attention_for_cpu.default
 # torch's fused kernels; each gives (out, lse, ...)
 FUSED = frozenset(
     {
-        aten._scaled_dot_product_flash_attention_for_cpu.default,
+        FUSED_ON_CPU,
         aten._scaled_dot_product_flash_attention.default,
         aten._scaled_dot_product_efficient_attention.default,
         aten._scaled_dot_product_cudnn_attention.default,
@@ -66,6 +67,42 @@ class Kernels(TorchDispatchMode):
         if func in FUSED:
             self.lse.append(result[1])
         return result
+
+
+def of_cpu(args: Sequence[Any], options: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    """What scaled_dot_product_attention gives, and the lse: by torch's CPU kernel itself, which it would call.
+
+    Bit-equal, and many times faster than to intercept it. None where it would call something else, or call it with
+    other arguments than came, or where another mode is to see the function.
+    """
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+        return None
+    q, k, v, mask, dropout, is_causal, scale, _ = _bound(*args, **options)
+    if not (type(q) is type(k) is type(v) is Tensor and q.is_cpu and q.ndim == k.ndim == v.ndim == 4):
+        return None
+    is_plain = q.shape[:2] == k.shape[:2] == v.shape[:2] and q.shape[3] == k.shape[3] == v.shape[3]
+    if not is_plain or (mask is not None and (is_causal or mask.dtype is not torch.bool)):
+        return None
+    if torch._fused_sdp_choice(q, k, v, mask, dropout, is_causal, scale=scale) != SDPBackend.FLASH_ATTENTION.value:
+        return None
+    if mask is not None:
+        mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill_(~mask, float("-inf"))
+    out, lse = FUSED_ON_CPU(q, k, v, dropout, is_causal, attn_mask=mask, scale=scale)
+    return out, lse
+
+
+def _bound(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Any, Any, Any, Any, float, bool, float | None, bool]:
+    """The arguments of scaled_dot_product_attention in the order of SDPA_ARGUMENTS."""
+    return query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
 
 
 def of_fused(func: Any, args: Sequence[Any], options: Mapping[str, Any], *, lse: Tensor | None) -> CallRecord:

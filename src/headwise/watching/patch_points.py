@@ -75,6 +75,8 @@ class PatchPoint:
             self.listeners = tuple(kept for kept in self.listeners if kept is not listener)
             if not self.listeners and vars(self._owner).get(self._name) is self.ours:
                 setattr(self._owner, self._name, self.original)
+                # which holds this
+                self.ours = self.original
 
 
 def replaced(point: PatchPoint) -> Function:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -41,7 +42,8 @@ class Session:
         self.switch = ModeSwitch()
         self.threads = OtherThreads()
         self._modules_by_name = {name: module for module, name in modules.names.items()}
-        self.collector = MapCollector(maps, self._edited, grad=grad)
+        # what a session is part of must not hold it: maps are let go with the last name for them, not by a collection
+        self.collector = MapCollector(maps, partial(_edited, self._modules_by_name), grad=grad)
         self.softmaxes = Softmaxes(self.add, modules.names)
         # the queries that a Hugging Face model passed to its attention function, while that runs
         self.huggingface_query: Tensor | None = None
@@ -109,17 +111,14 @@ class Session:
             return record
         return collected(record, output, rows, is_edited=is_changed(self._modules_by_name.get(name)))
 
-    def _edited(self, name: str, record: CallRecord) -> CallRecord:
-        """A call with the weights that those give it who change it in this thread."""
-        return edited(self._modules_by_name.get(name), record)
-
     def enter(self, module: nn.Module, frame: FrameType | None = None) -> None:
         """A module starts to run; frame: that of its caller."""
-        is_taken = module in self.modules.taken
+        is_taken, is_on = module in self.modules.taken, self.switch.is_on
         self.collector.note_run()
         if self.threads.is_watching:
-            self.running.push(module, frame, is_intercepted=self.switch.is_on)
-            self.switch.turn(is_taken)
+            self.running.push(module, frame, is_intercepted=is_on)
+            if is_taken is not is_on:
+                self.switch.turn(is_taken)
         elif is_taken and self.threads.enter():
             self.miss_elsewhere(self.modules.names[module])
 
@@ -128,7 +127,7 @@ class Session:
         if not self.threads.is_watching:
             if module in self.modules.taken:
                 self.threads.leave()
-        elif (entry := self.running.pop(module)) is not None:
+        elif (entry := self.running.pop(module)) is not None and entry.is_intercepted is not self.switch.is_on:
             self.switch.turn(entry.is_intercepted)
 
     @contextmanager
@@ -143,3 +142,8 @@ class Session:
             yield
         finally:
             self.leave(module)
+
+
+def _edited(modules: Mapping[str, nn.Module], name: str, record: CallRecord) -> CallRecord:
+    """A call with the weights that those give it who change it in this thread."""
+    return edited(modules.get(name), record)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headwise.watching.attention_functions import FOLDS, MEETINGS, NO_WEIGHTS, beginning, may_meet
+from headwise.watching.attention_functions import FOLDS, MEETINGS, NO_WEIGHTS, beginning, may_meet, never
 from headwise.watching.axes import Axes
 from headwise.watching.axis_moves import is_still, moved_axes
 from headwise.watching.contraction import PRODUCTS, Contraction, contraction
@@ -54,8 +54,6 @@ class Softmaxes:
         # each softmax that entered a product and is no map, and why
         self._unread: dict[Softmax, str] = {}
         self._add, self._modules = add, modules
-        # whether a function of some arguments may begin what is followed
-        self._begins: dict[Any, Callable[[Sequence[Any]], bool]] = {}
         self._learned: frozenset[int] | None = None
         self._scores: Followed[Tracked] = Followed()
         self._weights: Followed[Weights] = Followed()
@@ -66,20 +64,26 @@ class Softmaxes:
         """Let go of everything; name of a module -> why a softmax of its own that enters a product is no map."""
         for followed in (self._scores, self._weights, self._folds):
             followed.clear()
+        # whose it is holds this
+        del self._add
         reasons: dict[str, str] = {}
         for softmax, why in self._unread.items():
             if not softmax.is_seen:
                 reasons.setdefault(softmax.name, f"computes a softmax of its own over {softmax.shape}, but {why}")
         return reasons
 
+    @property
+    def is_following(self) -> bool:
+        """Whether any tensor is followed."""
+        return bool(self._scores.facts or self._weights.facts or self._folds.facts)
+
+    def passes(self, function: Any) -> bool:
+        """Whether no call of a function can matter while nothing is followed."""
+        return beginning(function) is never
+
     def concerns(self, function: Any, args: Sequence[Any]) -> bool:
         """Whether a call of a function can matter now: while nothing is followed, few can."""
-        if self._scores.facts or self._weights.facts or self._folds.facts:
-            return True
-        begins = self._begins.get(function)
-        if begins is None:
-            self._begins[function] = begins = beginning(function)
-        return begins(args)
+        return self.is_following or beginning(function)(args)
 
     def begin(self, name: str, ran: Ran) -> None:
         """A softmax has run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import lru_cache
 
 import torch
 from torch import nn
@@ -91,21 +91,25 @@ def hookable(model: nn.Module, taken: frozenset[nn.Module], closed: Mapping[nn.M
 
 def unwatchable(module: nn.Module) -> str | None:
     """Why what runs inside of a module cannot be seen; None: it can."""
-    if isinstance(module, torch.jit.ScriptModule):
+    # this runs for every module of a model
+    why = _why_of_class(type(module))
+    if why == PARALLEL:
+        return PARALLEL if len(module.device_ids) > 1 else None  # type: ignore[arg-type]  # a DataParallel's
+    if why is not None:
+        return why
+    # by module.compile(), or a forward that was compiled
+    is_compiled = module._compiled_call_impl is not None or hasattr(module.forward, "_torchdynamo_orig_callable")
+    return COMPILED if is_compiled else None
+
+
+@lru_cache(maxsize=1024)
+def _why_of_class(module: type[nn.Module]) -> str | None:
+    """Why what runs inside of modules of a class cannot be seen; PARALLEL: of those with several devices; None: it can."""
+    if issubclass(module, torch.jit.ScriptModule):
         return SCRIPTED
-    if is_compiled(module):
+    if issubclass(module, torch._dynamo.OptimizedModule):
         return COMPILED
-    if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
-        return PARALLEL
-    return None
-
-
-def is_compiled(module: nn.Module) -> bool:
-    """Whether a call of the module runs compiled code: torch.compile(module), module.compile() or its forward."""
-    if isinstance(module, torch._dynamo.OptimizedModule) or module._compiled_call_impl is not None:
-        return True
-    forward: Any = module.forward
-    return hasattr(forward, "_torchdynamo_orig_callable")
+    return PARALLEL if issubclass(module, nn.DataParallel) else None
 
 
 def _outside(module: nn.Module, closed: Mapping[nn.Module, str]) -> Iterator[nn.Module]:
@@ -117,5 +121,5 @@ def _outside(module: nn.Module, closed: Mapping[nn.Module, str]) -> Iterator[nn.
         if inner in visited or inner in closed or is_native_layer(inner):
             continue
         visited[inner] = None
-        waiting.extend(inner.children())
+        waiting += [part for part in inner._modules.values() if part is not None]
     return iter(visited)
