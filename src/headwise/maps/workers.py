@@ -28,6 +28,8 @@ def run_parts(work: Callable[[Part], None], parts: Sequence[Part], *, most: int)
     begun = threading.Barrier(threads + 1)
 
     def begin() -> None:
+        # a thread takes the number for all threads when it first asks, which would undo one that it has set before
+        torch.get_num_threads()
         torch.set_num_threads(max(1, before // threads))
         begun.wait()
 

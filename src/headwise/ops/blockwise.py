@@ -20,8 +20,8 @@ from headwise.ops.workspace import Gradients, Workspace, fits_torch
 # the tensors of a call that a gradient may flow to, in the order in which Tiled takes them
 TENSORS = ("q", "k", "v", "weight", "attn_bias", "sink")
 
-# the most scores held at once: small enough for the last cache, large enough to pay for the calls; additive scores
-# are made a few rows at a time, so that more of them at once gain nothing
+# the most scores held at once: small enough for the last cache, large enough to pay for the calls; half as many where
+# those of several heads fit; additive scores are made a few rows at a time, so that more of them at once gain nothing
 SCORES, ADDITIVE_SCORES = 1 << 22, 1 << 18
 # torch's fused kernel holds none of them, and is fastest from 768 rows on
 FUSED_SCORES, FUSED_ROWS = 1 << 24, 2048
@@ -201,13 +201,21 @@ class Tiled(torch.autograd.Function):
 def strips_of(call: Call) -> Strips:
     """The strips of a call, cut once."""
     if "strips" not in call.prepared:
-        most, rows, has_squares = SCORES if call.weight is None else ADDITIVE_SCORES, None, False
+        most, rows, has_squares = _most_scores(call), None, False
         if fits_torch(call, is_dropped=call.dropout > 0):
             # the kernel writes -inf before it scales, which a scale of 0 or less turns into NaN or inf
             most, rows, has_squares = FUSED_SCORES, FUSED_ROWS, call.multiplier > 0
         call.prepared["strips"] = strips(call.mask, call.sizes, call.groups, most, rows=rows, has_squares=has_squares)
     cut: Strips = call.prepared["strips"]
     return cut
+
+
+def _most_scores(call: Call) -> int:
+    """How many scores a strip of a call holds at most, where torch's kernel does not compute it."""
+    if call.weight is not None:
+        return ADDITIVE_SCORES
+    _, _, Lq, Lk = call.sizes
+    return SCORES // 2 if 2 * call.groups * Lq * Lk <= SCORES // 2 else SCORES
 
 
 def _room(
@@ -226,7 +234,7 @@ def _room(
 
 def _by_mask(call: Call, drops: Drops | None, *, is_fused: bool) -> tuple[Workspace, Strips]:
     """The same by strips that ask the mask, of a size to hold their scores where torch's kernel does not run."""
-    most, rows = (FUSED_SCORES, FUSED_ROWS) if is_fused else (SCORES, None)
+    most, rows = (FUSED_SCORES, FUSED_ROWS) if is_fused else (_most_scores(call), None)
     cut = strips(call.mask, call.sizes, call.groups, most, rows=rows)
     return Workspace.of(call, cut, is_dropped=drops is not None), cut
 
