@@ -37,6 +37,20 @@ def test_every_part_runs_once_and_torch_keeps_its_threads():
     assert threads_of_torch() == [before]
 
 
+def test_a_worker_keeps_its_share_of_the_threads_when_torch_first_asks_for_their_number():
+    torch.set_num_threads(6)
+    found = []
+
+    def work(part):
+        # an operation that torch splits among threads asks how many there are
+        torch.ones(1 << 17).sum()
+        found.append(torch.get_num_threads())
+
+    run_parts(work, range(4), most=2)
+    assert found == [3] * 4
+    assert torch.get_num_threads() == 6
+
+
 def test_the_first_error_is_raised_when_all_have_stopped():
     before, begun = torch.get_num_threads(), []
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from headwise.errors import ArgumentError
 from headwise.ops import reference
@@ -112,6 +113,67 @@ def test_a_query_that_sees_nothing_has_weights_of_zero():
         model(q, k, k, attn_mask=mask)
     assert seen[""][:, :, 2].abs().max() == 0
     assert bool(seen[""].lse[:, :, 2].isneginf().all())
+
+
+@pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"scale": 0.3},
+        {"is_causal": True},
+        {"attn_mask": visible(Lq, Lk)},
+        {"attn_mask": visible(B, 1, 1, Lk)},
+        {"attn_mask": visible(B, Hq, Lq, Lk), "scale": -0.2},
+        {"attn_mask": rand(Lq, Lk)},
+    ],
+    ids=lambda options: ", ".join(options) or "plain",
+)
+def test_heads_of_one_width_keep_output_gradients_and_lse_of_the_kernel_to_the_bit(options, context):
+    model = Call()
+    with context():
+        given = [rand(B, Hq, L, D, seed=n) for n, L in enumerate((Lq, Lk, Lk))]
+        for t in given:
+            t.requires_grad_(context is torch.enable_grad)
+        wanted = model(*given, **options)
+        with watch(model) as seen:
+            got = model(*given, **options)
+    assert torch.equal(got, wanted)
+    if context is torch.enable_grad:
+        assert type(got.grad_fn) is type(wanted.grad_fn)
+        pairs = [torch.autograd.grad(out.square().sum(), given) for out in (wanted, got)]
+        assert all(map(torch.equal, *pairs))
+    q, k, _ = (t.detach().double() for t in given)
+    scores = q @ k.mT * options.get("scale", D**-0.5)
+    mask = options.get("attn_mask")
+    if options.get("is_causal"):
+        mask = torch.ones(Lq, Lk, dtype=torch.bool).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype is torch.bool else scores + mask
+    assert torch.allclose(seen[""].lse.double(), scores.logsumexp(-1), rtol=1e-6, atol=1e-6)
+    assert seen[""]._passed_lse is not None
+
+
+class Recorder(TorchFunctionMode):
+    """Keeps the functions that were called."""
+
+    def __init__(self):
+        super().__init__()
+        self.called = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.called.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("is_inner", [True, False])
+def test_a_mode_of_others_sees_the_function_that_the_model_has_called(is_inner):
+    model, q, other = Call(), rand(B, Hq, Lq, D), Recorder()
+    wanted = model(q, q, q)
+    around = (watch(model), other) if is_inner else (other, watch(model))
+    with around[0], around[1]:
+        assert torch.equal(model(q, q, q), wanted)
+    assert other.called.count(F.scaled_dot_product_attention) == 1
 
 
 def test_the_lse_is_that_of_the_kernel_which_ran():

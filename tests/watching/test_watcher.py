@@ -1,6 +1,8 @@
 """Watching: names, what is seen and what is not, and that nothing stays behind."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ import headwise as hw
 from headwise.errors import ArgumentError, StaleMapError
 from headwise.testing import assert_within_budget
 from headwise.watching import watch
+from tests.watching import styles
 from tests.watching.models import Attend, Block, Handmade, Mixed, Model, heads, made, x
 
 NAMES = ["layers.0.attn", "layers.1.attn", ""]
@@ -82,6 +85,27 @@ def test_nothing_stays_behind_even_after_an_error():
 
 
 @pytest.mark.needs("transformers")
+@pytest.mark.parametrize(
+    ("model", "inputs"),
+    [(made(), (x(),)), (styles.Projected(styles.textbook), (torch.ones(3, 5, styles.E), torch.ones(3, 7, styles.E)))],
+    ids=["kernel", "by hand"],
+)
+def test_maps_are_let_go_with_the_last_name_for_them_and_not_by_a_collection(model, inputs):
+    def kept():
+        with torch.no_grad(), watch(model) as seen:
+            model(*inputs)
+        return [weakref.ref(t) for t in (seen, seen[next(iter(seen))], seen[next(iter(seen))]._call.q)]
+
+    # the first watch imports parts of torch, which leaves cycles of its own
+    kept()
+    gc.collect()
+    gc.disable()
+    try:
+        assert [ref() for ref in kept()] == [None] * 3
+    finally:
+        gc.enable()
+
+
 def test_watches_may_nest_and_end_in_any_order():
     model, y, before = made(), x(), state()
     wanted = model(y)

@@ -274,19 +274,16 @@ class MultiHeadAttention(nn.Module):
         return (k if self.k_norm is None else share.call("k_norm", self.k_norm, k)), v
 
     def _rules(self, q: Tensor, mask: Mask | None, attn_bias: Tensor | None, *, is_seeded: bool) -> dict[str, Any]:
-        """The rules of a call of attention: those of the layer, mask and bias. is_seeded: dropout draws from a stream."""
+        """The rules of a call: those of the layer, mask and bias. is_seeded: dropout draws from a stream."""
         share, score, dropout = self._share, self.score, self.dropout if self.training else 0.0
-        generator = share.generator(q.device) if dropout and is_seeded else None
+        rules: dict[str, Any] = {"mask": mask, "dropout": dropout}
+        rules["generator"] = share.generator(q.device) if dropout and is_seeded else None
         if isinstance(score, Additive):
-            weight = share.parameter("score_weight", self.score_weight)  # type: ignore[arg-type]  # an additive one's
-            return {"mask": mask, "weight": weight, "dropout": dropout, "generator": generator}
+            return {"weight": share.parameter("score_weight", self.score_weight), **rules}  # type: ignore[arg-type]  # an additive one's
         sink = q.new_zeros(q.shape[1]) if score.sink == "zero" else None
         if self.sink is not None:
             sink = share.parameter("sink", self.sink)
-        return {
-            "mask": mask, "attn_bias": attn_bias, "scale": score.scale, "softcap": score.softcap, "sink": sink,
-            "dropout": dropout, "generator": generator,
-        }  # fmt: skip
+        return {"attn_bias": attn_bias, "scale": score.scale, "softcap": score.softcap, "sink": sink, **rules}
 
 
 def _checked_together(key: object, value: object, cache: object) -> None:

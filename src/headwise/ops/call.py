@@ -19,10 +19,6 @@ from headwise.ops.dense_mask import dense, masked_keys
 from headwise.shapes import check_number, check_shapes
 
 
-# up to so many queries with so many times as many keys are few
-MOST_FEW, FEW = 64, 4
-
-
 class Rules(TypedDict, total=False):
     """The rules of a call beside q, k and v, as keywords; see `Call` for their meaning."""
 
@@ -78,11 +74,6 @@ class Call:
         """B, Hq, Lq and Lk."""
         B, Hq, Lq, _ = self.q.shape
         return Sizes(B, Hq, Lq, self.k.shape[2])
-
-    @property
-    def has_few_queries(self) -> bool:
-        """Whether reading the keys takes the time, as in decoding."""
-        return self.sizes.Lq <= MOST_FEW and FEW * self.sizes.Lq <= self.sizes.Lk
 
     @property
     def is_differentiated(self) -> bool:

@@ -103,7 +103,7 @@ def lengths_of(call: Call) -> str:
     """The lengths that have rates of their own: few queries beside the keys, as in decoding, where reading these takes
     the time; short sequences, where torch's kernels split the work in other ways; "": all others.
     """
-    if call.has_few_queries:
+    if grouped_queries.are_few(call):
         return FEW_QUERIES
     return SHORT if call.sizes.Lk <= MOST_SHORT else ""
 

@@ -1,4 +1,4 @@
-"""Grouped queries: those of the heads that share a key/value head, as queries of one head, so that each key is read once.
+"""Grouped queries: those of all heads that share a key/value head, as queries of one head: each key is read once.
 
 torch's CPU kernel copies keys and values for every query head that shares them, which at few queries takes longer than
 to attend: a step of decoding with 32 query heads of 8 key/value heads takes half the time without the copies.
@@ -12,6 +12,14 @@ from torch import Tensor
 
 from headwise.ops.call import Call
 
+# up to so many queries with so many times as many keys are few
+MOST_FEW, FEW = 64, 4
+
+
+def are_few(call: Call) -> bool:
+    """Whether a call has few queries beside its keys, as in decoding, so that reading these takes the time."""
+    return call.sizes.Lq <= MOST_FEW and FEW * call.sizes.Lq <= call.sizes.Lk
+
 
 def are_joined(call: Call) -> bool:
     """Whether torch's kernel is given the queries of all heads that share keys as those of one head.
@@ -22,7 +30,7 @@ def are_joined(call: Call) -> bool:
         call.groups > 1
         and call.q.is_cpu
         and not torch.compiler.is_compiling()
-        and call.has_few_queries
+        and are_few(call)
         and not call.dropout
         and not call.is_differentiated
     )
@@ -40,7 +48,8 @@ def joined_scores(scores: Tensor | None, q: Tensor, groups: int) -> Tensor | Non
     whole = scores.expand(B, heads, q.shape[2], Lk)
     if heads == 1:
         return whole[:, :, None].expand(B, 1, groups, q.shape[2], Lk).flatten(2, 3)
-    return whole.unflatten(1, (-1, groups)).flatten(2, 3)
+    by_group: Tensor = whole.unflatten(1, (-1, groups))
+    return by_group.flatten(2, 3)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, scores: Tensor | None, groups: int, scale: float) -> Tensor:

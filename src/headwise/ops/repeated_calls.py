@@ -41,10 +41,10 @@ class RepeatedCall:
     """The arguments of torch's kernel beside q, k and v, for calls of the same shapes, dtypes, flags and mask.
 
     attn_mask: scores to add, broadcastable to (B, Hq, Lq, Lk), None: all pairs, or is_causal. joined: how many query
-    heads have their queries joined, 0: none, and none to be added to scores that were joined before. has_masked: whether a key
-    is masked for all queries, or a query may attend to nothing, so that NaN and inf of theirs must not spread.
-    has_tail: whether the kernel may take a row of NaN for one that may attend to nothing. second: what the node is
-    given for second derivatives.
+    heads share each key head, where their queries are joined and attn_mask is made for these; 0: none are. has_masked:
+    whether a key is masked for all queries, or a query may attend to nothing, so that NaN and inf of theirs must not
+    spread. has_tail: whether the kernel may take a row of NaN for one that may attend to nothing. second: what the node
+    is given for second derivatives.
     """
 
     attn_mask: Tensor | None

@@ -45,8 +45,8 @@ def beginning(function: Any) -> Callable[[Sequence[Any]], bool]:
     return may_fold if name in FOLDS else never
 
 
-def never(args: Sequence[Any]) -> bool:
-    """That none begins anything."""
+def never(_: Sequence[Any]) -> bool:
+    """That no arguments begin anything."""
     return False
 
 

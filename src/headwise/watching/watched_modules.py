@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache
 
 import torch
 from torch import nn
@@ -91,25 +90,15 @@ def hookable(model: nn.Module, taken: frozenset[nn.Module], closed: Mapping[nn.M
 
 def unwatchable(module: nn.Module) -> str | None:
     """Why what runs inside of a module cannot be seen; None: it can."""
-    # this runs for every module of a model
-    why = _why_of_class(type(module))
-    if why == PARALLEL:
-        return PARALLEL if len(module.device_ids) > 1 else None  # type: ignore[arg-type]  # a DataParallel's
-    if why is not None:
-        return why
-    # by module.compile(), or a forward that was compiled
-    is_compiled = module._compiled_call_impl is not None or hasattr(module.forward, "_torchdynamo_orig_callable")
-    return COMPILED if is_compiled else None
-
-
-@lru_cache(maxsize=1024)
-def _why_of_class(module: type[nn.Module]) -> str | None:
-    """Why what runs inside of modules of a class cannot be seen; PARALLEL: of those with several devices; None: it can."""
-    if issubclass(module, torch.jit.ScriptModule):
+    if isinstance(module, torch.jit.ScriptModule):
         return SCRIPTED
-    if issubclass(module, torch._dynamo.OptimizedModule):
+    # by torch.compile(module), module.compile(), or a forward that was compiled
+    is_compiled = isinstance(module, torch._dynamo.OptimizedModule) or module._compiled_call_impl is not None
+    if is_compiled or hasattr(module.forward, "_torchdynamo_orig_callable"):
         return COMPILED
-    return PARALLEL if issubclass(module, nn.DataParallel) else None
+    if isinstance(module, nn.DataParallel) and len(module.device_ids) > 1:
+        return PARALLEL
+    return None
 
 
 def _outside(module: nn.Module, closed: Mapping[nn.Module, str]) -> Iterator[nn.Module]:
