@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headwise.calls.config_reads import MAPPING
 from headwise.calls.constructor_arguments import Draft, drafts
 from headwise.calls.plan import Named
 from headwise.calls.roles import init_role
@@ -46,20 +47,25 @@ def config_drafts(
 ) -> list[Draft]:
     """The drafts of a constructor whose sizes are in a config."""
     kept = [name for name in reading.attributes if name == parameter.name or init_role(name) == "config"]
-    read = tuple(dict.fromkeys(each for name in kept for each in reading.attributes[name]))
+    read = dict.fromkeys(each for name in kept for each in reading.attributes[name] if each not in MAPPING)
     is_mapping = all(each.startswith("[") for each in read)
-    names = [each.strip("[]") for each in read if each.startswith("[") == is_mapping]
+    parts = [[part.strip("[]") for part in each.split(".")] for each in read if each.startswith("[") == is_mapping]
+    # what has parts is no size itself
+    holders = {tuple(part[:at]) for part in parts for at in range(1, len(part))}
+    inside = {part[-1]: part[:-1] for part in parts if tuple(part) not in holders}
+    names = list(dict.fromkeys(part[0] for part in parts))
     kind = None if is_mapping else _kind(parameter, names, target, namespace)
+    names = list(inside) if kind is None else names
     fields, extra, opening = _fields(kind, names, is_mapping=is_mapping)
     beside, out = _beside(others, fields, reading, {k: v for k, v in user_init.items() if k != parameter.name}), []
     for draft, rest in ((filled, alone) for alone in beside for filled in _ways(fields, names, kind, reading)):
         symbols = rest.symbols
-        words = [f"{name}={written_as(value, draft.symbols)}" for name, value in draft.init.items()]
+        words = {name: written_as(value, draft.symbols) for name, value in draft.init.items()}
         if opening in PLAIN:
             # what keeps its default is read all the same
             kept_as_is = [each for each in fields if each.name not in draft.init and each.default is not EMPTY]
-            words += [f"{each.name}={each.default!r}" for each in kept_as_is]
-        expression = {"_expr": f"{opening}({', '.join([*words, *extra])})"}
+            words |= {each.name: repr(each.default) for each in kept_as_is}
+        expression = {"_expr": _written(opening, words, inside if opening in PLAIN else {}, extra)}
         init = {parameter.name: expression, **rest.init}
         evens = {
             name: replace(symbol, even=True)
@@ -68,6 +74,15 @@ def config_drafts(
         }
         out.append(Draft({**init, **user_init}, {**draft.symbols, **symbols, **evens}))
     return out
+
+
+def _written(opening: str, words: Mapping[str, str], inside: Mapping[str, Sequence[str]], extra: Sequence[str]) -> str:
+    """A config as Python, from its fields. inside: the parts in which a field lies, the outermost first."""
+    own = [f"{name}={text}" for name, text in words.items() if not inside.get(name)]
+    for part in dict.fromkeys(inside[name][0] for name in words if inside.get(name)):
+        held = {name: text for name, text in words.items() if inside.get(name, ())[:1] == [part]}
+        own.append(f"{part}={_written(opening, held, {name: inside[name][1:] for name in held}, ())}")
+    return f"{opening}({', '.join([*own, *extra])})"
 
 
 def _ways(
@@ -191,7 +206,7 @@ def _fields(
     """The parameters of a config that matter, what else is written into it, and what comes before the bracket."""
     if kind is None or not parameters(kind[1]):
         defaults = {} if kind is None else _defaults(kind[1])
-        fields = [_parameter(name, defaults.get(name, EMPTY)) for name in dict.fromkeys(names) if not _is_method(name)]
+        fields = [_parameter(name, defaults.get(name, EMPTY)) for name in dict.fromkeys(names) if name not in MAPPING]
         plain = [each for each in fields if each.default is not EMPTY and init_role(each.name) == ""]
         extra = [f"{each.name}={each.default!r}" for each in plain]
         return [each for each in fields if each not in plain], extra, "dict" if is_mapping else "SimpleNamespace"
@@ -211,10 +226,6 @@ def _fields(
     ]
     extra = ["attn_implementation='eager'"] if config.__module__.startswith("transformers.") else []
     return fields, extra, expression
-
-
-def _is_method(name: str) -> bool:
-    return name in ("get", "keys", "items", "copy", "values", "update", "to_dict", "pop")
 
 
 def _parameter(name: str, default: Any) -> inspect.Parameter:

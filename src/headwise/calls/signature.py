@@ -30,7 +30,8 @@ def callee(target: Any) -> Any:
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """The parameters that can be given by name or place; none where a signature is not to be had.
 
-    A constructor that hands on whatever it is given takes what the class above takes.
+    A constructor that hands on whatever it is given takes what the class above takes; keys that it reads of its
+    `**kwargs` are parameters too.
     """
     try:
         every = list(inspect.signature(function).parameters.values())
@@ -45,7 +46,8 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         if above not in (object, nn.Module):
             names = {each.name for each in named}
             named += [each for each in parameters(above) if each.name not in names]
-    return named
+    names = {each.name for each in named}
+    return [*named, *(each for each in keyword_arguments(function.__init__) if each.name not in names)]  # type: ignore[misc]
 
 
 def _owner(function: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +14,9 @@ from torch import nn
 from headwise.calls import argument_axes, width_divisors
 from headwise.calls.argument_axes import last
 from headwise.calls.argument_use import role_of
+from headwise.calls.config_reads import config_reads
 from headwise.calls.forward_method import assigned_forward
-from headwise.calls.function_trees import Written, written
+from headwise.calls.function_trees import written
 from headwise.calls.mask_usage import Meaning, meanings
 from headwise.calls.roles import init_role
 from headwise.calls.signature import callee, parameters
@@ -120,7 +121,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     places: dict[str, dict[int, str]] = {}
     bound: list[str] = []
     for function, tree in trees:
-        for name, names in _attributes(tree).items():
+        for name, names in config_reads(tree).items():
             attributes[name] = tuple(dict.fromkeys([*attributes.get(name, ()), *names]))
         # the same name may mean another thing in a helper
         for name, order in argument_axes.orders(tree) if _is_called(function, target) else ():
@@ -271,28 +272,3 @@ def _along(tree: ast.AST) -> Iterator[str]:
     for node in nodes_of(tree):
         if isinstance(node, ast.Call) and last(node.func)[:1].islower():
             yield from (last(each.value) for each in node.keywords if each.arg in ALONG and last(each.value))
-
-
-def _attributes(tree: Written) -> dict[str, tuple[str, ...]]:
-    """What is read of each parameter that is no tensor: `config.n_embd`, getattr(config, "n_embd")."""
-    names = {each.arg for each in [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]} - {"self"}
-    out: dict[str, list[str]] = {}
-    for node in nodes_of(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_given(node.value, names):
-            out.setdefault(last(node.value), []).append(node.attr)
-        elif isinstance(node, ast.Call) and last(node.func) == "getattr" and len(node.args) > 1:
-            of, name = node.args[:2]
-            if isinstance(name, ast.Constant) and _is_given(of, names):
-                out.setdefault(last(of), []).append(str(name.value))
-        elif isinstance(node, ast.Subscript) and _is_given(node.value, names):
-            key = getattr(node.slice, "value", None)
-            if isinstance(key, str):
-                out.setdefault(last(node.value), []).append(f"[{key}]")
-    return {name: tuple(attributes) for name, attributes in out.items()}
-
-
-def _is_given(node: ast.AST, names: Collection[str]) -> bool:
-    """Whether a value is a parameter, or a config that was kept."""
-    if isinstance(node, ast.Name):
-        return node.id in names or init_role(node.id) == "config"
-    return isinstance(node, ast.Attribute) and init_role(node.attr) == "config"
