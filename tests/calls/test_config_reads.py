@@ -12,6 +12,14 @@ from tests.calls.styles import configured
         ("Defaults", {"config": {"_expr": "dict(dim=H*d, num_heads=H)"}}),
         ("Mixed", {"hparams": {"_expr": "dict(dim=H*d, num_heads=H)"}}),
         ("Keys", {"config": {"_expr": "dict(model=dict(dim=H*d, num_heads=H))"}}),
+        (
+            "Twice",
+            {
+                "config": {
+                    "_expr": "SimpleNamespace(encoder=SimpleNamespace(dim=H*d), decoder=dict(dim=H*d, num_heads=H))",
+                }
+            },
+        ),
         ("Keywords", {"dim": "H*d", "num_heads": "H"}),
     ],
 )

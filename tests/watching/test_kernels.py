@@ -1,5 +1,7 @@
 """What F.scaled_dot_product_attention was given, in every form that it takes, becomes the map of what it computed."""
 
+from typing import ClassVar
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -174,6 +176,63 @@ def test_a_mode_of_others_sees_the_function_that_the_model_has_called(is_inner):
     with around[0], around[1]:
         assert torch.equal(model(q, q, q), wanted)
     assert other.called.count(F.scaled_dot_product_attention) == 1
+
+
+class Marked(torch.Tensor):
+    """A tensor that notes the functions which it meets."""
+
+    met: ClassVar[list] = []
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        cls.met.append(func)
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def test_a_mask_of_another_class_meets_the_function_that_the_model_has_called():
+    model, q, mask = Call(), rand(B, Hq, Lq, D), visible(Lq, Lq)
+    wanted = model(q, q, q, attn_mask=mask)
+    with watch(model):
+        Marked.met.clear()
+        got = model(q, q, q, attn_mask=mask.as_subclass(Marked))
+    assert F.scaled_dot_product_attention in Marked.met
+    assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_autocast_decides_the_dtype_of_a_watched_call(masked):
+    model, q = Call(), rand(B, Hq, Lq, D)
+    options = {"attn_mask": visible(Lq, Lq)} if masked else {}
+    with torch.autocast("cpu", torch.bfloat16):
+        wanted = model(q, q, q, **options)
+        with watch(model):
+            got = model(q, q, q, **options)
+    assert got.dtype is wanted.dtype is torch.bfloat16
+    assert torch.equal(got, wanted)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace")
+def test_a_traced_program_keeps_the_function_for_every_device():
+    model, q = Call(), rand(B, Hq, Lq, D)
+    with torch.no_grad(), watch(model):
+        traced = torch.jit.trace(model, (q, q, q), check_trace=False)
+    assert "aten::scaled_dot_product_attention" in str(traced.inlined_graph)
+
+
+@pytest.mark.parametrize("options", [{"mask": None}, {"attn_mask": [[True]]}])
+def test_wrong_arguments_fail_in_the_words_of_the_function(options):
+    q = rand(B, Hq, Lq, D)
+
+    class Wrong(nn.Module):
+        def forward(self):
+            return torch.ops.aten.scaled_dot_product_attention(q, q, q, **options)
+
+    model = Wrong()
+    with pytest.raises(RuntimeError) as unwatched:
+        model()
+    with watch(model), pytest.raises(RuntimeError) as watched:
+        model()
+    assert str(watched.value) == str(unwatched.value)
 
 
 def test_the_lse_is_that_of_the_kernel_which_ran():

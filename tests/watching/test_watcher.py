@@ -84,7 +84,6 @@ def test_nothing_stays_behind_even_after_an_error():
     assert list(seen) == NAMES
 
 
-@pytest.mark.needs("transformers")
 @pytest.mark.parametrize(
     ("model", "inputs"),
     [(made(), (x(),)), (styles.Projected(styles.textbook), (torch.ones(3, 5, styles.E), torch.ones(3, 7, styles.E)))],
@@ -106,6 +105,7 @@ def test_maps_are_let_go_with_the_last_name_for_them_and_not_by_a_collection(mod
         gc.enable()
 
 
+@pytest.mark.needs("transformers")
 def test_watches_may_nest_and_end_in_any_order():
     model, y, before = made(), x(), state()
     wanted = model(y)

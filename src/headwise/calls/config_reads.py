@@ -38,9 +38,8 @@ def _root(of: ast.expr, path: str, names: Collection[str]) -> tuple[str, str]:
     """The name of what is given whose part an expression reads, and the path to what is read; "": it is not given."""
     while not _is_given(of, names):
         inner = next(_reads(of), None)
-        # a method of what is read, and a key of a value that is read by attribute, say nothing of a part
-        is_part = inner is not None and inner[1].startswith("[") == path.startswith("[")
-        if inner is None or not is_part or any(hasattr(kind, path) for kind in (str, list, dict)):
+        # a method of a value is no part of it
+        if inner is None or any(hasattr(kind, path) for kind in (str, list, dict)):
             return "", ""
         of, path = inner[0], f"{inner[1]}.{path}"
     return last(of), path

@@ -49,13 +49,13 @@ def config_drafts(
     kept = [name for name in reading.attributes if name == parameter.name or init_role(name) == "config"]
     read = dict.fromkeys(each for name in kept for each in reading.attributes[name] if each not in MAPPING)
     is_mapping = all(each.startswith("[") for each in read)
-    parts = [[part.strip("[]") for part in each.split(".")] for each in read if each.startswith("[") == is_mapping]
-    # what has parts is no size itself
-    holders = {tuple(part[:at]) for part in parts for at in range(1, len(part))}
-    inside = {part[-1]: part[:-1] for part in parts if tuple(part) not in holders}
-    names = list(dict.fromkeys(part[0] for part in parts))
+    every = [tuple(each.split(".")) for each in read if each.startswith("[") == is_mapping]
+    # a part that holds others is no size itself
+    paths = [path for path in every if not any(other[: len(path)] == path for other in every if other != path)]
+    names = list(dict.fromkeys(path[0].strip("[]") for path in paths))
     kind = None if is_mapping else _kind(parameter, names, target, namespace)
-    names = list(inside) if kind is None else names
+    if kind is None:
+        names = list(dict.fromkeys(path[-1].strip("[]") for path in paths))
     fields, extra, opening = _fields(kind, names, is_mapping=is_mapping)
     beside, out = _beside(others, fields, reading, {k: v for k, v in user_init.items() if k != parameter.name}), []
     for draft, rest in ((filled, alone) for alone in beside for filled in _ways(fields, names, kind, reading)):
@@ -65,7 +65,9 @@ def config_drafts(
             # what keeps its default is read all the same
             kept_as_is = [each for each in fields if each.name not in draft.init and each.default is not EMPTY]
             words |= {each.name: repr(each.default) for each in kept_as_is}
-        expression = {"_expr": _written(opening, words, inside if opening in PLAIN else {}, extra)}
+        fields_as_code = [*(f"{name}={text}" for name, text in words.items()), *extra]
+        as_code = f"{opening}({', '.join(fields_as_code)})" if kind is not None else _nested(paths, words)
+        expression = {"_expr": as_code}
         init = {parameter.name: expression, **rest.init}
         evens = {
             name: replace(symbol, even=True)
@@ -76,13 +78,15 @@ def config_drafts(
     return out
 
 
-def _written(opening: str, words: Mapping[str, str], inside: Mapping[str, Sequence[str]], extra: Sequence[str]) -> str:
-    """A config as Python, from its fields. inside: the parts in which a field lies, the outermost first."""
-    own = [f"{name}={text}" for name, text in words.items() if not inside.get(name)]
-    for part in dict.fromkeys(inside[name][0] for name in words if inside.get(name)):
-        held = {name: text for name, text in words.items() if inside.get(name, ())[:1] == [part]}
-        own.append(f"{part}={_written(opening, held, {name: inside[name][1:] for name in held}, ())}")
-    return f"{opening}({', '.join([*own, *extra])})"
+def _nested(paths: Sequence[tuple[str, ...]], words: Mapping[str, str]) -> str:
+    """A config without a class as Python, from the paths that are read of it, and the code of each field."""
+    fields = []
+    for part in dict.fromkeys(path[0] for path in paths):
+        name, inner = part.strip("[]"), [path[1:] for path in paths if path[0] == part and len(path) > 1]
+        if inner or name in words:
+            fields.append(f"{name}={_nested(inner, words) if inner else words[name]}")
+    opening = "dict" if all(path[0].startswith("[") for path in paths) else "SimpleNamespace"
+    return f"{opening}({', '.join(fields)})"
 
 
 def _ways(

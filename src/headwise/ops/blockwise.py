@@ -20,8 +20,9 @@ from headwise.ops.workspace import Gradients, Workspace, fits_torch
 # the tensors of a call that a gradient may flow to, in the order in which Tiled takes them
 TENSORS = ("q", "k", "v", "weight", "attn_bias", "sink")
 
-# the most scores held at once: small enough for the last cache, large enough to pay for the calls; half as many where
-# those of several heads fit; additive scores are made a few rows at a time, so that more of them at once gain nothing
+# the most scores held at once: small enough for the last cache, large enough to pay for the calls, and half as many
+# where two key heads with all their queries fit in that; additive scores are made a few rows at a time, so that more of
+# them at once gain nothing
 SCORES, ADDITIVE_SCORES = 1 << 22, 1 << 18
 # torch's fused kernel holds none of them, and is fastest from 768 rows on
 FUSED_SCORES, FUSED_ROWS = 1 << 24, 2048

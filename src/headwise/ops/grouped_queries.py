@@ -1,7 +1,7 @@
 """Grouped queries: those of all heads that share a key/value head, as queries of one head: each key is read once.
 
 torch's CPU kernel copies keys and values for every query head that shares them, which at few queries takes longer than
-to attend: a step of decoding with 32 query heads of 8 key/value heads takes half the time without the copies.
+to attend: without the copies the kernel takes 0.55 of the time for one query of 32 heads and 4096 keys of 8 (AVX2).
 """
 
 from __future__ import annotations
@@ -24,31 +24,27 @@ def are_few(call: Call) -> bool:
 def are_joined(call: Call) -> bool:
     """Whether torch's kernel is given the queries of all heads that share keys as those of one head.
 
-    Not where a gradient is asked for: the node of the kernel must have saved q, k and v as they came.
+    Not where a gradient is asked for: the node of the kernel must have saved q, k and v as they came. Of several
+    queries not with a mask or a bias, which would have to be repeated for the heads.
     """
     return (
         call.groups > 1
         and call.q.is_cpu
         and not torch.compiler.is_compiling()
         and are_few(call)
+        and (call.sizes.Lq == 1 or (call.mask is None and call.attn_bias is None))
         and not call.dropout
         and not call.is_differentiated
     )
 
 
-def joined_scores(scores: Tensor | None, q: Tensor, groups: int) -> Tensor | None:
-    """What is added to the scores, or a bool mask, for joined queries.
-
-    Broadcastable to (B, Hq, Lq, Lk), as are the sizes of q -> to (B, Hq / groups, groups * Lq, Lk); None: nothing.
+def joined_scores(scores: Tensor | None, groups: int) -> Tensor | None:
+    """What is added to the scores of one query, or a bool mask, (1, Lk) or broadcastable to (B, Hq, 1, Lk), for joined
+    queries: broadcastable to (B, Hq / groups, groups, Lk); None: nothing.
     """
-    if scores is None or (scores.shape[1] == 1 and scores.shape[2] == 1):
+    if scores is None or scores.ndim == 2 or scores.shape[1] == 1:
         return scores
-    B, H, _, Lk = scores.shape
-    heads = 1 if H == 1 else q.shape[1]
-    whole = scores.expand(B, heads, q.shape[2], Lk)
-    if heads == 1:
-        return whole[:, :, None].expand(B, 1, groups, q.shape[2], Lk).flatten(2, 3)
-    by_group: Tensor = whole.unflatten(1, (-1, groups))
+    by_group: Tensor = scores.unflatten(1, (-1, groups))
     return by_group.flatten(2, 3)
 
 

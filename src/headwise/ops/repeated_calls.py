@@ -234,7 +234,7 @@ def _repeated(call: Call) -> RepeatedCall | None:
             scores = torch.zeros(scores.shape, dtype=call.q.dtype).masked_fill_(~scores, float("-inf"))
     joined = call.groups if grouped_queries.are_joined(call) else 0
     if joined:
-        scores = grouped_queries.joined_scores(scores, call.q, joined)
+        scores = grouped_queries.joined_scores(scores, joined)
     rules = {"mask": mask, "attn_bias": None, "scale": call.multiplier, "dropout": 0.0}
     has_tail = call.k.shape[2] % sdpa.VECTOR > 0
     second = SecondDerivative(rules)

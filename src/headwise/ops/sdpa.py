@@ -100,7 +100,7 @@ def run(call: Call, made: Tensor | None = None) -> Tensor:
 
 def _attend(at: Kernel, call: Call) -> Tensor:
     if grouped_queries.are_joined(call):
-        scores = grouped_queries.joined_scores(at.attn_mask, call.q, call.groups)
+        scores = grouped_queries.joined_scores(at.attn_mask, call.groups)
         return grouped_queries.attend(at.q, at.k, at.v, scores, call.groups, call.multiplier)
     # an open number of heads compares to a symbol, which is no bool
     is_grouped = True if call.groups > 1 else False  # noqa: SIM210

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -34,7 +33,6 @@ FOLDS = frozenset({"reshape", "view", "flatten"})
 BEGINNINGS = SOFTMAXES | (PRODUCTS - OTHERS)
 
 
-@lru_cache(maxsize=1024)
 def beginning(function: Any) -> Callable[[Sequence[Any]], bool]:
     """Whether a function may begin what is followed, by its arguments."""
     name = str(getattr(function, "__name__", "")).rstrip("_")

@@ -72,13 +72,22 @@ class Kernels(TorchDispatchMode):
 def of_cpu(args: Sequence[Any], options: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
     """What scaled_dot_product_attention gives, and the lse: by torch's CPU kernel itself, which it would call.
 
-    Bit-equal, and many times faster than to intercept it. None where it would call something else, or call it with
-    other arguments than came, or where another mode is to see the function.
+    Bit-equal, and faster than to intercept it. None where it would call another kernel, or this one with other
+    arguments, where its own arguments are wrong, and where a mode, a subclass of Tensor or torch.jit.trace is to see
+    the function.
     """
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         return None
-    q, k, v, mask, dropout, is_causal, scale, _ = _bound(*args, **options)
+    if torch._C._get_tracing_state() is not None:
+        return None
+    try:
+        q, k, v, mask, dropout, is_causal, scale, _ = _bound(*args, **options)
+    except TypeError:
+        # the function itself says what is wrong
+        return None
     if not (type(q) is type(k) is type(v) is Tensor and q.is_cpu and q.ndim == k.ndim == v.ndim == 4):
+        return None
+    if autocasts(q) or (mask is not None and type(mask) is not Tensor):
         return None
     is_plain = q.shape[:2] == k.shape[:2] == v.shape[:2] and q.shape[3] == k.shape[3] == v.shape[3]
     if not is_plain or (mask is not None and (is_causal or mask.dtype is not torch.bool)):
@@ -193,12 +202,13 @@ def with_lse(record: CallRecord, lse: Sequence[Tensor | None]) -> CallRecord:
     if row_lse.ndim == 4 and row_lse.shape[-1] == 1:
         # cuDNN's comes as a column
         row_lse = row_lse[..., 0]
+    if row_lse.numel() == B * Hq * Lq:
+        # queries of heads that share keys come as those of one head
+        return replace(record, lse=row_lse.reshape(B, Hq, Lq))
     # kernels pad the queries to whole tiles, and leave the lse out where no gradient is wanted
     if row_lse.ndim != 3 or row_lse.shape[-1] < Lq or row_lse.shape[0] * row_lse.shape[1] != B * Hq:
         return record
-    if row_lse.shape != (B, Hq, Lq):
-        row_lse = row_lse[..., :Lq].reshape(B, Hq, Lq)
-    return replace(record, lse=row_lse)
+    return replace(record, lse=row_lse[..., :Lq].reshape(B, Hq, Lq))
 
 
 def _four(t: Tensor, rank: int, batch: tuple[int, ...] | None) -> Tensor:

@@ -75,7 +75,7 @@ class PatchPoint:
             self.listeners = tuple(kept for kept in self.listeners if kept is not listener)
             if not self.listeners and vars(self._owner).get(self._name) is self.ours:
                 setattr(self._owner, self._name, self.original)
-                # which holds this
+                # the replacing function holds this point
                 self.ours = self.original
 
 

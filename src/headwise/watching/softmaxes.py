@@ -54,6 +54,8 @@ class Softmaxes:
         # each softmax that entered a product and is no map, and why
         self._unread: dict[Softmax, str] = {}
         self._add, self._modules = add, modules
+        # whether a function of some arguments may begin what is followed
+        self._begins: dict[Any, Callable[[Sequence[Any]], bool]] = {}
         self._learned: frozenset[int] | None = None
         self._scores: Followed[Tracked] = Followed()
         self._weights: Followed[Weights] = Followed()
@@ -64,7 +66,7 @@ class Softmaxes:
         """Let go of everything; name of a module -> why a softmax of its own that enters a product is no map."""
         for followed in (self._scores, self._weights, self._folds):
             followed.clear()
-        # whose it is holds this
+        # the session that it belongs to holds these softmaxes
         del self._add
         reasons: dict[str, str] = {}
         for softmax, why in self._unread.items():
@@ -79,11 +81,17 @@ class Softmaxes:
 
     def passes(self, function: Any) -> bool:
         """Whether no call of a function can matter while nothing is followed."""
-        return beginning(function) is never
+        return self._beginning(function) is never
 
     def concerns(self, function: Any, args: Sequence[Any]) -> bool:
         """Whether a call of a function can matter now: while nothing is followed, few can."""
-        return self.is_following or beginning(function)(args)
+        return self.is_following or self._beginning(function)(args)
+
+    def _beginning(self, function: Any) -> Callable[[Sequence[Any]], bool]:
+        begins = self._begins.get(function)
+        if begins is None:
+            self._begins[function] = begins = beginning(function)
+        return begins
 
     def begin(self, name: str, ran: Ran) -> None:
         """A softmax has run."""

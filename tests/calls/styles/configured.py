@@ -54,6 +54,15 @@ class Keys(SelfAttention):
         self.build(config["model"]["dim"], config["model"]["num_heads"])
 
 
+class Twice(SelfAttention):
+    """One size in two parts, one of which is a dictionary."""
+
+    def __init__(self, config):
+        super().__init__()
+        assert config.encoder.dim == config.decoder.get("dim", 64)
+        self.build(config.encoder.dim, config.decoder["num_heads"])
+
+
 class Keywords(SelfAttention):
     """Sizes by keys of `**kwargs`."""
 
