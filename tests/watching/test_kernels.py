@@ -211,7 +211,7 @@ def test_autocast_decides_the_dtype_of_a_watched_call(masked):
     assert torch.equal(got, wanted)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.trace")
+@pytest.mark.filterwarnings("ignore:.torch.jit", "ignore::torch.jit.TracerWarning")
 def test_a_traced_program_keeps_the_function_for_every_device():
     model, q = Call(), rand(B, Hq, Lq, D)
     with torch.no_grad(), watch(model):
