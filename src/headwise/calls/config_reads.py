@@ -54,12 +54,16 @@ def _reads(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
         if isinstance(key, str):
             yield node.value, f"[{key}]"
     elif isinstance(node, ast.Call):
-        by_key = isinstance(node.func, ast.Attribute) and node.func.attr in BY_KEY
-        of = [node.func.value] if isinstance(node.func, ast.Attribute) and by_key else []
-        arguments = [*of, *node.args] if by_key or last(node.func) == "getattr" else []
-        key = getattr(arguments[1], "value", None) if len(arguments) > 1 else None
-        if isinstance(key, str) and (len(arguments) == 2 or init_role(key)):
-            yield arguments[0], f"[{key}]" if by_key else key
+        is_by_key = isinstance(node.func, ast.Attribute) and node.func.attr in BY_KEY
+        if isinstance(node.func, ast.Attribute) and is_by_key:
+            of, *key_and_default = node.func.value, *node.args
+        elif last(node.func) == "getattr" and node.args:
+            of, *key_and_default = node.args
+        else:
+            return
+        key = getattr(key_and_default[0], "value", None) if key_and_default else None
+        if isinstance(key, str) and (len(key_and_default) == 1 or init_role(key)):
+            yield of, f"[{key}]" if is_by_key else key
 
 
 def _is_given(node: ast.AST, names: Collection[str]) -> bool:

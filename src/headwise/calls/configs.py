@@ -49,9 +49,10 @@ def config_drafts(
     kept = [name for name in reading.attributes if name == parameter.name or init_role(name) == "config"]
     read = dict.fromkeys(each for name in kept for each in reading.attributes[name] if each not in MAPPING)
     is_mapping = all(each.startswith("[") for each in read)
-    every = [tuple(each.split(".")) for each in read if each.startswith("[") == is_mapping]
+    read_paths = [tuple(path.split(".")) for path in read if path.startswith("[") == is_mapping]
     # a part that holds others is no size itself
-    paths = [path for path in every if not any(other[: len(path)] == path for other in every if other != path)]
+    inner = {path[:depth] for path in read_paths for depth in range(1, len(path))}
+    paths = [path for path in read_paths if path not in inner]
     names = list(dict.fromkeys(path[0].strip("[]") for path in paths))
     kind = None if is_mapping else _kind(parameter, names, target, namespace)
     if kind is None:

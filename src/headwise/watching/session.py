@@ -113,12 +113,11 @@ class Session:
 
     def enter(self, module: nn.Module, frame: FrameType | None = None) -> None:
         """A module starts to run; frame: that of its caller."""
-        is_taken, is_on = module in self.modules.taken, self.switch.is_on
+        is_taken = module in self.modules.taken
         self.collector.note_run()
         if self.threads.is_watching:
-            self.running.push(module, frame, is_intercepted=is_on)
-            if is_taken is not is_on:
-                self.switch.turn(is_taken)
+            self.running.push(module, frame, is_intercepted=self.switch.is_on)
+            self.switch.turn(is_taken)
         elif is_taken and self.threads.enter():
             self.miss_elsewhere(self.modules.names[module])
 
@@ -127,7 +126,7 @@ class Session:
         if not self.threads.is_watching:
             if module in self.modules.taken:
                 self.threads.leave()
-        elif (entry := self.running.pop(module)) is not None and entry.is_intercepted is not self.switch.is_on:
+        elif (entry := self.running.pop(module)) is not None:
             self.switch.turn(entry.is_intercepted)
 
     @contextmanager
