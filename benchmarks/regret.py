@@ -1,10 +1,11 @@
 """What the choice of "auto" costs: its time over that of the best backend by name, and over torch's own call.
 
-    python -m benchmarks.regret [--quick] [--only TEXT] [--level avx2|avx512|default]
+    python -m benchmarks.regret [--quick] [--only TEXT] [--level avx2|avx512|default] [--device cuda]
 
 A grid of calls; in each one "auto", every backend that can run it and F.scaled_dot_product_attention with a ready mask
 take turns in one process, and lower quartiles are compared. What comes out above a bound is timed again for three times
-as long, and the second figure is kept. --level runs the grid where torch and oneDNN use that level and no higher one.
+as long, and the second figure is kept. --level runs the grid where torch and oneDNN use that level and no higher one;
+--device cuda runs it on a GPU, where each block of calls waits for the device once.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import headwise as hw
+from benchmarks.device import accept_older_torch
 from benchmarks.levels import at_level
 from benchmarks.machine import Machine, versions
 from benchmarks.report import RESULTS
@@ -101,8 +103,8 @@ class Figures:
         return LEAST_SMALL_BACKWARD if self.place.has_backward else LEAST_SMALL
 
 
-def grid() -> Iterator[Place]:
-    """All calls, those of one length and dtype together."""
+def grid(device: str = "cpu") -> Iterator[Place]:
+    """All calls, those of one length and dtype together; on a GPU the threads do not matter."""
     for dtype, L in itertools.product(DTYPES, (16, 64, 128, 256, 512, 1024, 2048)):
         for mask, has_backward in itertools.product(MASKS, (False, True)):
             yield Place(dtype, L, mask, has_backward=has_backward)
@@ -115,41 +117,51 @@ def grid() -> Iterator[Place]:
         yield Place("float32", L, mask, kv_heads=2)
     for L, mask in itertools.product((16, 128, 512), MASKS):
         yield Place("float32", L, mask, batch=4)
+    if device != "cpu":
+        return
     for dtype, L, mask in itertools.product(
         ("float32", "bfloat16"), (16, 128, 512, 2048), ("none", "causal", "window")
     ):
         yield Place(dtype, L, mask, threads=1)
 
 
-def mask_of(place: Place) -> tuple[hw.Mask | None, Tensor | None, bool]:
+def mask_of(place: Place, device: str) -> tuple[hw.Mask | None, Tensor | None, bool]:
     """A mask of headwise's; for torch's own call, ready made: the same as bool, and whether it is called causal."""
+    mask, is_causal = _mask(place)
+    if mask is None or place.mask == "causal":
+        return mask, None, is_causal
+    Lq, Lk = place.queries or place.L, place.L
+    return mask.to(device), mask.allowed(Lq, Lk).expand(place.batch, 1, Lq, Lk).to(device), is_causal
+
+
+def _mask(place: Place) -> tuple[hw.Mask | None, bool]:
     B, Lq, Lk = place.batch, place.queries or place.L, place.L
     if place.mask == "none":
-        return None, None, False
+        return None, False
     if place.mask == "causal":
         # one query at the end sees all
-        return hw.causal(), None, Lq == Lk
+        return hw.causal(), Lq == Lk
     if place.mask == "window":
-        mask = hw.causal() & hw.window(before=max(2, min(128, Lk // 8)))
-    elif place.mask == "padding":
-        mask = hw.keys(torch.arange(Lk) < torch.linspace(Lk // 2, Lk // 2 + Lk // 4, B).long()[:, None])
-    else:
-        ids = torch.arange(Lk) // max(2, Lk // 8)
-        mask = hw.documents(ids[Lk - Lq :].expand(B, -1).contiguous(), ids.expand(B, -1).contiguous())
-    return mask, mask.allowed(Lq, Lk).expand(B, 1, Lq, Lk), False
+        return hw.causal() & hw.window(before=max(2, min(128, Lk // 8))), False
+    if place.mask == "padding":
+        return hw.keys(torch.arange(Lk) < torch.linspace(Lk // 2, Lk // 2 + Lk // 4, B).long()[:, None]), False
+    ids = torch.arange(Lk) // max(2, Lk // 8)
+    return hw.documents(ids[Lk - Lq :].expand(B, -1).contiguous(), ids.expand(B, -1).contiguous()), False
 
 
-def sides(place: Place) -> tuple[dict[str, Run], str]:
+def sides(place: Place, device: str = "cpu") -> tuple[dict[str, Run], str]:
     """The calls to be timed by name, and the backend that "auto" takes."""
     dtype, Lq = DTYPES[place.dtype], place.queries or place.L
     generator = torch.Generator().manual_seed(0)
     sizes = ((place.heads, Lq), (place.kv_heads, place.L), (place.kv_heads, place.L))
     q, k, v = (
-        torch.randn(place.batch, heads, length, WIDTH, generator=generator).to(dtype).requires_grad_(place.has_backward)
+        torch.randn(place.batch, heads, length, WIDTH, generator=generator)
+        .to(device, dtype)
+        .requires_grad_(place.has_backward)
         for heads, length in sizes
     )
-    mask, dense, is_causal = mask_of(place)
-    gradient = torch.randn(q.shape, generator=generator).to(dtype)
+    mask, dense, is_causal = mask_of(place, device)
+    gradient = torch.randn(q.shape, generator=generator).to(device, dtype)
 
     def timed(compute: Callable[[], Tensor]) -> Run:
         def forward() -> object:
@@ -214,13 +226,15 @@ def _block(call: Run, count: int) -> float:
     start = time.perf_counter()
     for _ in range(count):
         call()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return (time.perf_counter() - start) / count
 
 
-def measured(place: Place, seconds: float) -> Figures:
+def measured(place: Place, seconds: float, device: str = "cpu") -> Figures:
     """The figures of a call, taken again for longer where they are doubtful."""
     torch.set_num_threads(place.threads)
-    calls, chosen = sides(place)
+    calls, chosen = sides(place, device)
     found = Figures(place, timed_in_turn(calls, seconds), chosen)
     return Figures(place, timed_in_turn(calls, 3 * seconds), chosen) if found.is_doubtful else found
 
@@ -251,21 +265,24 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a short look; nothing is written")
     parser.add_argument("--only", default="", help="calls whose line has this text; nothing is written")
     parser.add_argument("--level", choices=("default", "avx2", "avx512"), help="the highest level that is used")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the calls run")
     options = parser.parse_args()
     if options.level:
         at_level(options.level, "benchmarks.regret")
+    if options.device == "cuda":
+        accept_older_torch()
     machine, found = Machine.here(), []
     print(f"machine   {machine}\n", flush=True)
-    for place in grid():
+    for place in grid(options.device):
         if options.only in str(place):
-            found.append(measured(place, 0.03 if options.quick else 0.12))
+            found.append(measured(place, 0.03 if options.quick else 0.12, options.device))
             if found[-1].is_doubtful or options.only:
                 print(_line(found[-1]), flush=True)
     print()
     for name, figure in summary(found).items():
         print(f"{name:<52} {figure:.3f}")
     if not options.quick and not options.only:
-        level = "-".join(costs.level().split()[1:])
+        level = "-".join(costs.level().split()[1:]) if options.device == "cpu" else options.device
         rows = [asdict(each.place) | {"chosen": each.chosen, "seconds": each.seconds} for each in found]
         record = {
             "schema": 1,

@@ -30,6 +30,9 @@ class And(Mask):
         self.left.check(sizes)
         self.right.check(sizes)
 
+    def includes_diagonal(self) -> bool:
+        return self.left.includes_diagonal() and self.right.includes_diagonal()
+
     def padding(self, Lk: int) -> Tensor | None:
         left, right = self.left.padding(Lk), self.right.padding(Lk)
         if left is None or right is None:
@@ -58,6 +61,9 @@ class Or(Mask):
     def check(self, sizes: Sizes) -> None:
         self.left.check(sizes)
         self.right.check(sizes)
+
+    def includes_diagonal(self) -> bool:
+        return self.left.includes_diagonal() or self.right.includes_diagonal()
 
     def padding(self, Lk: int) -> Tensor | None:
         left, right = self.left.padding(Lk), self.right.padding(Lk)

@@ -136,6 +136,9 @@ class Grid:
 
     @property
     def column(self) -> Tensor:
+        if self.order is None and not self.is_placed:
+            # keys are at the positions that count them
+            return self.j
         everything = torch.arange(self.sizes.Lk, device=self.j.device) if self.order is None else self.order
         return everything[None, None, None, self.columns]
 

@@ -89,6 +89,19 @@ class DerivedTable:
             room.free(id(self), key)
 
 
+@dataclass(slots=True, eq=False)
+class LayoutTable(DerivedTable):
+    """Results that depend on how the tensors of a mask lie, not on what they hold; copies and versions are empty."""
+
+    layouts: tuple[tuple[torch.Size, torch.dtype, torch.device], ...] = ()
+
+    def is_current(self) -> bool:
+        """Whether the tensors have the shapes, dtypes and devices that they had."""
+        return all(
+            (t.shape, t.dtype, t.device) == layout for t, layout in zip(self.tensors, self.layouts, strict=True)
+        )
+
+
 class Room:
     """The bytes that the results of all tables take, the oldest first; a table that is gone takes none."""
 
@@ -125,6 +138,7 @@ class Room:
                 self.free(*place)
 
 
+Table = TypeVar("Table", bound=DerivedTable)
 room = Room()
 # of a mask that was not used yet
 STALE = DerivedTable((), (), ())
@@ -137,7 +151,7 @@ def table(mask: Mask) -> DerivedTable | None:
     masks with a function, which may read anything, or with tensors that are not plain ones on the CPU or too large.
     A tensor that was changed in place, by whatever means, empties the table.
     """
-    return plain_table(mask) if _may_keep() else None
+    return plain_table(mask) if may_keep() else None
 
 
 def plain_table(mask: Mask) -> DerivedTable | None:
@@ -151,30 +165,40 @@ def device_table(mask: Mask) -> DerivedTable | None:
     None: where `table` gives None too, but for the device; while a CUDA graph is captured, which is run again with
     other numbers; for tensors made in inference mode, which count no changes.
     """
-    if not _may_keep() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
-        return None
-    return _current(mask, "_device_table", _device_table_of)
+    return _current(mask, "_device_table", _device_table_of) if may_keep() else None
 
 
-def _may_keep() -> bool:
+def layout_table(mask: Mask) -> LayoutTable | None:
+    """The results that depend on the layout of a mask's tensors, which are on a device; None where none may be kept."""
+    return _current(mask, "_layout_table", _layout_table_of) if may_keep() else None
+
+
+def may_keep() -> bool:
     """Whether tensors that are made now may outlive the call."""
     return not (
         torch.compiler.is_compiling()
         or torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._len_torch_dispatch_stack()
+        or is_capturing()
     )
 
 
-def _current(mask: Mask, name: str, make: Callable[[Mask], DerivedTable | None]) -> DerivedTable | None:
+def is_capturing() -> bool:
+    """Whether a CUDA graph is captured: it computes when it is run, and in its own memory, from what is then there."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def _current(mask: Mask, name: str, make: Callable[[Mask], Table | None]) -> Table | None:
     """The table of this name, made anew where the mask has changed."""
-    known: DerivedTable | None = mask.__dict__.get(name, STALE)
+    known: Any = mask.__dict__.get(name, STALE)
     if known is None:
         return None
     if known is STALE or not known.is_current():
         known = make(mask)
         # beside the fields: not compared, not copied, not pickled, and no part of the tree
         object.__setattr__(mask, name, known)
-    return known
+    current: Table | None = known
+    return current
 
 
 def derived(
@@ -245,6 +269,13 @@ def _device_table_of(mask: Mask) -> DerivedTable | None:
     if has_function(mask) or not tensors or any(t.is_inference() or t.device.type == "cpu" for t in tensors):
         return None
     return _table_of_tensors(tensors)
+
+
+def _layout_table_of(mask: Mask) -> LayoutTable | None:
+    tensors = tuple(leaf for leaf in pytree.tree_leaves(mask) if isinstance(leaf, Tensor))
+    if has_function(mask) or not tensors or any(type(t) is not Tensor or not t.is_cuda for t in tensors):
+        return None
+    return LayoutTable(tensors, (), (), layouts=tuple((t.shape, t.dtype, t.device) for t in tensors))
 
 
 def _table_of_tensors(tensors: tuple[Tensor, ...]) -> DerivedTable | None:

@@ -23,6 +23,9 @@ class Causal(Mask):
     def allows(self, at: Places) -> Tensor:
         return at.j <= at.i
 
+    def includes_diagonal(self) -> bool:
+        return True
+
     def spans(self, tiles: TileGrid) -> tuple[Tensor, Tensor]:
         return tiles.j[0] <= tiles.i[1], tiles.j[1] <= tiles.i[0]
 
@@ -38,6 +41,9 @@ class Window(Mask):
         # by the distance, so that a limit as large as sys.maxsize does not overflow
         ahead = at.j - at.i
         return (ahead >= -self.before) & (ahead <= self.after)
+
+    def includes_diagonal(self) -> bool:
+        return self.before >= 0 and self.after >= 0
 
     def spans(self, tiles: TileGrid) -> tuple[Tensor, Tensor]:
         least, most = tiles.j[0] - tiles.i[1], tiles.j[1] - tiles.i[0]
@@ -116,6 +122,10 @@ class Documents(Mask):
 
     def allows(self, at: Places) -> Tensor:
         return at.queries(self.ids) == at.keys(self._key_ids)
+
+    def includes_diagonal(self) -> bool:
+        # by row and column, which are the positions where there are as many of both, as ids of one tensor need
+        return self.key_ids is None
 
     def spans(self, tiles: TileGrid) -> tuple[Tensor, Tensor]:
         (low, high), (key_low, key_high) = tiles.query_range(self.ids), tiles.key_range(self._key_ids)

@@ -188,6 +188,13 @@ class Mask:
             picked[name] = rows if rows.shape[0] == 1 else pick_samples(rows, index)
         return replace(self, **picked)
 
+    def includes_diagonal(self) -> bool:
+        """Whether each query may attend to the key at its own position, whatever tensors hold; False: it is not known.
+
+        Positions are the default ones, those of `Grid.whole`.
+        """
+        return False
+
     def _parts(self) -> list[Mask]:
         return [value for value in _values(self) if isinstance(value, Mask)]
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from headwise.errors import MaskError
 from headwise.masks.leaves import Allowed, Causal, Documents, Keys, Lengths, Prefix, PrefixEach, Rule, Ruled, Window
 from headwise.masks.mask import Mask, show
+from headwise.masks.tensor_masks import known_mask, remembered
 from headwise.wording.hints import hinted
 
 # the number in an example where none came that can be one
@@ -200,7 +201,11 @@ def as_mask(mask: Mask | Tensor | None) -> Mask | None:
         raise MaskError(
             f"mask must be a Mask, a bool tensor or None, but {type(mask).__name__} came: make one, as with causal()"
         )
-    return allowed(mask)
+    known = known_mask(mask)
+    if known is not None:
+        return known
+    made = allowed(mask)
+    return remembered(made) if isinstance(made, Allowed) else made
 
 
 def _check_bool(name: str, t: Tensor) -> None:

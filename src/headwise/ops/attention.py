@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from headwise.masks import Mask
+from headwise.masks.tensor_masks import known_mask
 from headwise.ops import repeated_calls, sdpa
 from headwise.ops.active_spread import check_not_spread
 from headwise.ops.backends import Backend, Choice, choose, report
@@ -55,6 +56,8 @@ def attention(
     """
     check_not_spread("hw.attention")
     is_handled, output = has_torch_function((q, k, v)), None
+    if isinstance(mask, Tensor) and (known := known_mask(mask)) is not None:
+        mask = known
     is_plain = attn_bias is None and sink is None and softcap is None and generator is None
     # False equals 0.0, and is refused
     if is_plain and not is_handled and type(dropout) is float and dropout == 0:
@@ -117,7 +120,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, backend: str, rules: Rules) -> T
             return _run(q, k, v, backend, rules, key)
         if isinstance(repeated, Backend):
             return repeated.run(checked(q, k, v, **rules))
-        out, is_result = repeated.run(q, k, v)
+        out, is_result = repeated.run(q, k, v, rules["mask"])
         return out if is_result else sdpa.run(checked(q, k, v, **rules), made=out)
     if not autocasts(q):
         return _run(q, k, v, backend, rules)

@@ -15,10 +15,15 @@ MOST_PAIRS_KEPT = 1 << 22
 
 def masked_keys(allowed: Tensor, groups: int) -> Tensor:
     """Keys that no query of the batch element may attend to, (B, Hk, Lk, 1), of a mask (B, Hq, Lq, Lk)."""
-    may_attend = allowed.any(dim=2)
-    if may_attend.shape[1] > 1:
-        may_attend = may_attend.unflatten(1, (-1, groups)).any(dim=2)
-    return ~may_attend[..., None]
+    return ~attended_keys(allowed, groups)
+
+
+def attended_keys(allowed: Tensor, groups: int) -> Tensor:
+    """Keys that some query of the batch element may attend to, (B, Hk, Lk, 1), of a mask (B, Hq, Lq, Lk)."""
+    by_head = allowed[:, :, 0] if allowed.shape[2] == 1 else allowed.any(dim=2)
+    if by_head.shape[1] > 1 and groups > 1:
+        by_head = by_head.unflatten(1, (-1, groups)).any(dim=2)
+    return by_head[..., None]
 
 
 def dense(mask: Mask, sizes: Sizes, device: torch.device) -> Tensor:

@@ -13,17 +13,20 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from headwise.masks import Mask
-from headwise.masks.derived_tensors import DerivedTable, plain_table, room, table
+from headwise.masks.derived_tensors import DerivedTable, is_capturing, layout_table, plain_table, room, table
 from headwise.masks.leaves import Allowed, Causal
 from headwise.ops import grouped_queries, sdpa
 from headwise.ops.backends import Backend
 from headwise.ops.call import Call, Rules
+from headwise.ops.device_calls import DeviceCall, device_call
 from headwise.ops.second_derivative import SecondDerivative
 
 # calls without a mask that are remembered; a mask keeps its own
 MOST_CALLS = 256
 # a mask as scores to add is kept up to this many, where torch makes them anew of a bool tensor in each call
 MOST_SCORES_KEPT = 1 << 20
+# on a GPU a mask of numbers, 32 MiB in halves
+MOST_DEVICE_SCORES_KEPT = 1 << 24
 
 PLAIN = (Tensor, nn.Parameter)
 
@@ -33,7 +36,7 @@ Guards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 # the newest calls that are recognized by their guards, those with one mask
 MOST_GUARDED = 4
 
-_without_mask: dict[Hashable, RepeatedCall | Backend] = {}
+_without_mask: dict[Hashable, RepeatedCall | DeviceCall | Backend] = {}
 
 
 @dataclass(slots=True, frozen=True)
@@ -56,11 +59,14 @@ class RepeatedCall:
     has_tail: bool
     second: SecondDerivative
 
-    def run(self, q: Tensor, k: Tensor, v: Tensor, *, numbers: int = 0) -> tuple[Tensor, bool]:
+    def run(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, *, numbers: int = 0
+    ) -> tuple[Tensor, bool]:
         """What torch's kernel gives (B, Hq, Lq, Dv), and whether it is the result.
 
         It is not where NaN or inf may have come in: that is left to the checked way, which takes it from here.
-        numbers: how many k and the outputs hold, where `GuardedCall` says so.
+        mask: not read, since attn_mask was made of it. numbers: how many k and the outputs hold, where `GuardedCall`
+        says so.
         """
         if self.joined:
             out = grouped_queries.attend(q, k, v, self.attn_mask, self.joined, self.scale)
@@ -88,7 +94,13 @@ class GuardedCall(NamedTuple):
     threads: int
     has_grad: bool
     numbers: int
-    call: RepeatedCall
+    call: RepeatedCall | DeviceCall
+
+    def run(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None) -> tuple[Tensor, bool]:
+        """What its call gives."""
+        if self.numbers and isinstance(self.call, RepeatedCall):
+            return self.call.run(q, k, v, mask, numbers=self.numbers)
+        return self.call.run(q, k, v, mask)
 
 
 # those without a mask; a mask keeps its own
@@ -100,7 +112,7 @@ def again(
 ) -> tuple[Tensor | None, bool]:
     """What `run` gives of a call without further rules that is recognized; of others None and False."""
     known = recognized(q, k, v, mask, scale, backend)
-    return (None, False) if known is None else known.call.run(q, k, v, numbers=known.numbers)
+    return (None, False) if known is None else known.run(q, k, v, mask)
 
 
 def recognized(
@@ -110,8 +122,10 @@ def recognized(
     # what other compilers trace is no plain tensor, which the guards refuse
     if is_dynamo_compiling():
         return None
-    kept = _guarded_without_mask if mask is None else getattr(mask, "_table", None)
-    if kept is None:
+    kept: DerivedTable | None = _guarded_without_mask
+    if mask is not None:
+        kept = getattr(mask, "_table", None) or getattr(mask, "_layout_table", None)
+    if kept is None or (mask is not None and q.is_cuda and is_capturing()):
         return None
     for known in kept.guarded:
         if (
@@ -123,18 +137,25 @@ def recognized(
             and known.has_grad is torch.is_grad_enabled()
             and known.threads == torch.get_num_threads()
             and forward_ad._current_level < 0
-            and torch._C._get_flash_sdp_enabled()
+            and _kernels_are_on(q)
         ):
             return known if not kept.tensors or kept.is_current() else None
     return None
 
 
-def _guard(kept: DerivedTable, key: Any, call: Call, repeated: RepeatedCall, out: Tensor) -> None:
+def _kernels_are_on(q: Tensor) -> bool:
+    """Whether torch may take each of the fused kernels that it has where q is."""
+    if not torch._C._get_flash_sdp_enabled():
+        return False
+    return q.is_cpu or (torch._C._get_mem_efficient_sdp_enabled() and torch._C._get_cudnn_sdp_enabled())
+
+
+def _guard(kept: DerivedTable, key: Any, call: Call, repeated: RepeatedCall | DeviceCall, out: Tensor) -> None:
     """Have the next such calls recognized; key: theirs, which has no further rules."""
-    *_, scale, backend, _, threads = key
+    _, _, scale, backend, _, threads, _ = key
     guards = Guards(call.q, call.k, call.v, dynamic_dims_sizes=None, dynamic_dims_strides=None)
     k, numbers = call.k, out.numel()
-    is_small = out.requires_grad and k.dtype is torch.float32 and k.numel() == numbers < sdpa.GRAIN
+    is_small = k.is_cpu and out.requires_grad and k.dtype is torch.float32 and k.numel() == numbers < sdpa.GRAIN
     has_gaps = not (is_small and _is_dense(k) and _is_dense(out))
     has_grad = torch.is_grad_enabled()
     newest = GuardedCall(guards, scale, backend, threads, has_grad, 0 if has_gaps else numbers, repeated)
@@ -150,7 +171,7 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
     """All that the checks of a call and the choice of its backend read beside the mask; None: it must be checked.
 
     None: while compiling, under a transform, a dispatch mode or autocast, for tensors that are not plain ones on the
-    CPU, and with a bias.
+    CPU or one CUDA device, with a bias, and with a mask while a CUDA graph is captured.
     """
     if torch.compiler.is_compiling() or (backend != "auto" and backend != "sdpa") or rules["attn_bias"] is not None:
         return None
@@ -161,7 +182,9 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
     if sink is not None and type(sink) not in PLAIN:
         return None
     for t in (q, k, v):
-        if type(t) not in PLAIN or not t.is_cpu or t.layout is not torch.strided or t.stride()[-1:] != (1,):
+        if type(t) not in PLAIN or not (t.is_cpu or t.is_cuda):
+            return None
+        if t.device != q.device or t.layout is not torch.strided or t.stride()[-1:] != (1,):
             return None
     if k.dtype is not q.dtype or v.dtype is not q.dtype:
         return None
@@ -169,8 +192,9 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
         torch._C._functorch.peek_interpreter_stack() is not None
         or torch._C._len_torch_dispatch_stack()
         or forward_ad._current_level >= 0
-        or torch.is_autocast_enabled("cpu")
-        or not torch._C._get_flash_sdp_enabled()
+        or torch.is_autocast_enabled(q.device.type)
+        or not _kernels_are_on(q)
+        or (q.is_cuda and rules["mask"] is not None and is_capturing())
     ):
         return None
     is_differentiated = torch.is_grad_enabled() and (
@@ -178,7 +202,7 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
     )
     threads = torch.get_num_threads()
     layouts = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride())
-    key = (layouts, q.dtype, scale, backend, is_differentiated, threads)
+    key = (layouts, q.dtype, scale, backend, is_differentiated, threads, q.device)
     if dropout == 0 and rules["softcap"] is None and sink is None:
         return key if rules["generator"] is None else None
     # what is dropped is no rule of the choice, whether anything is
@@ -186,12 +210,14 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
     return None if backend == "sdpa" else (*key, *others)
 
 
-def find(mask: Mask | Tensor | None, key: Hashable) -> RepeatedCall | Backend | None:
+def find(mask: Mask | Tensor | None, key: Hashable) -> RepeatedCall | DeviceCall | Backend | None:
     """What was remembered of a call with this mask and key; None: there was none."""
     if mask is None:
         return _without_mask.get(key)
+    if not isinstance(mask, Mask):
+        return None
     # a call that has a key is made where results may be kept
-    kept = plain_table(mask) if isinstance(mask, Mask) else None
+    kept = plain_table(mask) or layout_table(mask)
     return None if kept is None else kept.results.get(key)
 
 
@@ -200,19 +226,25 @@ def remember(call: Call, key: Hashable, chosen: Backend, out: Tensor) -> None:
 
     Not where that was given copies of q, k or v, or a mask too large to be kept.
     """
+    kept: DerivedTable | None = _guarded_without_mask
+    if call.mask is not None:
+        kept = table(call.mask) or layout_table(call.mask)
+    if kept is None:
+        return
     # what is dropped is drawn by the checked way alone
-    repeated = _repeated(call) if chosen.name == "sdpa" and not call.dropout else None
-    scores = None if repeated is None else repeated.attn_mask
+    repeated = None
+    if chosen.name == "sdpa" and not call.dropout:
+        repeated = _repeated(call) if call.q.is_cpu else _repeated_on_device(call)
+    scores = repeated.attn_mask if isinstance(repeated, RepeatedCall) else None
     size = 0 if scores is None else scores.nbytes + scores.numel()
     if call.mask is None:
         with room.lock:
             if len(_without_mask) >= MOST_CALLS:
                 _without_mask.pop(next(iter(_without_mask)), None)
             _without_mask[key] = repeated or chosen
-            kept: DerivedTable | None = _guarded_without_mask
-    elif (kept := table(call.mask)) is not None:
+    else:
         kept.add(key, repeated or chosen, size)
-    if kept is not None and repeated is not None and Guards is not None:
+    if repeated is not None and Guards is not None:
         _guard(kept, key, call, repeated, out)
 
 
@@ -239,3 +271,22 @@ def _repeated(call: Call) -> RepeatedCall | None:
     has_tail = call.k.shape[2] % sdpa.VECTOR > 0
     second = SecondDerivative(rules)
     return RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, joined, has_masked, has_tail, second)
+
+
+def _repeated_on_device(call: Call) -> RepeatedCall | DeviceCall | None:
+    """The same on a GPU: a mask of numbers is kept as scores to add, where nothing of a key or a row is cleared."""
+    at = sdpa.arguments(call)
+    if at.attn_mask is not None:
+        kept = table(call.mask) if call.mask is not None else None
+        is_cleared = call.may_hide_keys or call.may_have_empty_rows
+        if kept is None or kept.tensors or is_cleared or at.attn_mask.numel() > MOST_DEVICE_SCORES_KEPT:
+            return device_call(call)
+    if at.q is not call.q or at.k is not call.k or at.v is not call.v:
+        return None
+    scores = at.attn_mask
+    if scores is not None:
+        with torch.inference_mode(False):
+            scores = torch.zeros_like(scores, dtype=call.q.dtype).masked_fill_(~scores, float("-inf"))
+    # a mask of numbers is the key of what is kept with it
+    second = SecondDerivative({"mask": call.mask, "attn_bias": None, "scale": call.multiplier, "dropout": 0.0})
+    return RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, 0, False, False, second)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -92,9 +92,18 @@ def run(call: Call, made: Tensor | None = None) -> Tensor:
         return out
     # the node may have saved wider tensors, so that their width no longer tells the scale
     rules = {"mask": call.mask, "attn_bias": call.attn_bias, "scale": call.multiplier, "dropout": call.dropout}
-    if out is raw and SecondDerivative(rules).attach(out):
+    return twice_differentiable(out, raw, (call.q, call.k, call.v), rules)
+
+
+def twice_differentiable(out: Tensor, raw: Tensor, tensors: tuple[Tensor, ...], rules: dict[str, Any]) -> Tensor:
+    """Outputs whose gradients can be differentiated again.
+
+    raw: those of torch's kernel, of which `out` was made by plain operations. tensors: q, k and v. rules: the others of
+    the call, as of `SecondDerivative`.
+    """
+    if SecondDerivative(rules).attach(raw):
         return out
-    again: Tensor = TwiceDifferentiable.apply(out, call.q, call.k, call.v, rules)  # type: ignore[no-untyped-call]
+    again: Tensor = TwiceDifferentiable.apply(out, *tensors, rules)  # type: ignore[no-untyped-call]
     return again
 
 
@@ -189,10 +198,10 @@ def _scores_to_add(call: Call, dtype: torch.dtype) -> Tensor | None:
     else:
         bias = (bias if torch.is_grad_enabled() else bias.detach()).to(dtype)
         scores = bias if call.allowed is None else torch.where(call.allowed, bias, float("-inf"))
-    return scores if scores is None or call.q.device.type == "cpu" else _with_whole_rows(scores, call.sizes.Lk)
+    return scores if scores is None or call.q.device.type == "cpu" else with_whole_rows(scores, call.sizes.Lk)
 
 
-def _with_whole_rows(scores: Tensor, Lk: int) -> Tensor:
+def with_whole_rows(scores: Tensor, Lk: int) -> Tensor:
     """Rows of Lk keys side by side, as torch's GPU kernels read them; axes that are shared stay so.
 
     Of one entry for all keys they read past its end, or refuse it. Measured on torch 2.11.
@@ -239,13 +248,13 @@ def _asked_of_torch(call: Call) -> int:
 
 def _with_empty_rows_zero(out: Tensor, call: Call, at: Kernel) -> Tensor:
     """Zeros where a query may attend to nothing, whatever the kernel makes of such a row."""
-    if at.attn_mask is None:
+    if at.attn_mask is None or (call.attn_bias is None and not call.may_have_empty_rows):
         return out
     # torch's CPU kernel gives zeros itself, but to a query of NaN or inf; an exported program will meet other kernels
     if _is_eager_on_cpu(out) and call.q.isfinite().all():
         return out
     allowed = at.attn_mask if at.attn_mask.dtype is torch.bool else ~at.attn_mask.isneginf()
-    return out.masked_fill(~allowed.any(dim=-1, keepdim=True), 0.0)
+    return torch.where(allowed.any(dim=-1, keepdim=True), out, 0.0)
 
 
 def _with_nan_shown(out: Tensor, call: Call, at: Kernel) -> Tensor:

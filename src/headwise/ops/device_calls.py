@@ -1,0 +1,59 @@
+"""Device calls: a repeated call with a mask on a GPU, whose numbers nobody waits for: the mask is made anew each time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headwise.masks import Mask
+from headwise.masks.coordinates import Grid
+from headwise.ops import sdpa
+from headwise.ops.call import Call
+from headwise.ops.dense_mask import attended_keys
+
+
+@dataclass(slots=True, frozen=True)
+class DeviceCall:
+    """The arguments of torch's kernel beside q, k, v and the mask, for calls of the same shapes, dtypes and flags.
+
+    grid: where the mask is evaluated. may_hide_keys: whether a key may be hidden from all queries, so that what it
+    holds must not spread. may_have_empty_rows: whether a query may have no key, and gets zeros.
+    """
+
+    grid: Grid
+    scale: float
+    groups: int
+    may_hide_keys: bool
+    may_have_empty_rows: bool
+
+    def run(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None) -> tuple[Tensor, bool]:
+        """The outputs (B, Hq, Lq, Dv), and True: they are the result."""
+        if not isinstance(mask, Mask):
+            raise AssertionError("what is kept with a mask is run with it")
+        allowed = mask.allows(self.grid)
+        seen_k, seen_v = k, v
+        if self.may_hide_keys:
+            attended = attended_keys(allowed, self.groups)
+            seen_k, seen_v = torch.where(attended, k, 0.0), torch.where(attended, v, 0.0)
+        raw = out = F.scaled_dot_product_attention(
+            q, seen_k, seen_v, sdpa.with_whole_rows(allowed, self.grid.sizes.Lk), scale=self.scale,
+            enable_gqa=self.groups > 1,
+        )  # fmt: skip
+        if self.may_have_empty_rows:
+            out = torch.where(allowed.any(dim=-1, keepdim=True), out, 0.0)
+        if out.requires_grad:
+            rules = {"mask": mask, "attn_bias": None, "scale": self.scale, "dropout": 0.0}
+            out = sdpa.twice_differentiable(out, raw, (q, k, v), rules)
+        return out, True
+
+
+def device_call(call: Call) -> DeviceCall | None:
+    """How calls like this checked one, with its mask, are run again; None: torch's kernel takes other q, k or v."""
+    if call.q.shape[-1] != call.v.shape[-1]:
+        return None
+    with torch.inference_mode(False):
+        grid = Grid.whole(call.sizes, call.q.device)
+    return DeviceCall(grid, call.multiplier, call.groups, call.may_hide_keys, call.may_have_empty_rows)
