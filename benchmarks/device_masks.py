@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,19 +19,19 @@ HEADS, D = 12, 64
 SIZES = ((4, 512), (2, 8192))
 
 
-def rows() -> Iterator[Row]:
-    """Each mask and rule by FlexAttention and by "auto", forward and with the backward pass."""
+def rows(backends: Sequence[str] = ("flex", "auto")) -> Iterator[Row]:
+    """Each mask and rule by these backends, forward and with the backward pass."""
     for B, L in SIZES:
         for name, (given, theirs) in cases(B, L).items():
             q, k, v = (
                 torch.randn(B, HEADS, L, D, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)
             )
             for direction, ours in (("forward", forward), ("forward and backward", backward)):
-                start = time.perf_counter()
-                ours(partial(hw.attention, backend="flex", **given), q, k, v)
-                torch.cuda.synchronize()
-                seconds = time.perf_counter() - start
-                for backend in ("flex", "auto"):
+                for backend in backends:
+                    start = time.perf_counter()
+                    ours(partial(hw.attention, backend=backend, **given), q, k, v)
+                    torch.cuda.synchronize()
+                    seconds = time.perf_counter() - start
                     pair = interleaved(
                         partial(ours, partial(hw.attention, backend=backend, **given), q, k, v),
                         partial(ours, theirs, q, k, v),

@@ -33,6 +33,7 @@ def no_call_before() -> None:
     repeated_calls._guarded_without_mask.guarded = ()
     # masks without tensors are equal to those of earlier tests, and share what was kept with them
     derived_tensors._table_of_numbers.cache_clear()
+    hw.causal().__dict__.pop("_table", None)
 
 
 @pytest.fixture

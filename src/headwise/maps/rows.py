@@ -248,20 +248,28 @@ def _block(scores: TileScores, buffers: Buffers, place: Lot, cut: Cut, closed: l
         start = stop
     _close(t, closed, float("-inf"))
     top = t.amax(-1)
-    t.sub_(finite(top)[..., None])
+    sink = None if call.sink is None else call.sink.detach()[place.heads]
+    t.sub_(_base(top, sink)[..., None])
     _exponentials(t, p)
     total = p.sum(-1)
-    sums = _log_sums(top, total, None if call.sink is None else call.sink.detach()[place.heads])
+    sums = _log_sums(top, total, sink)
     share = sums.log.neg().exp_()
     broken = share.isnan()
     if not values_are_at_hand(broken) or bool(broken.any()):
-        # times a share of NaN, the weight 0 of a pair that may not attend would be NaN too
-        for values, fill in ((t, float("-inf")), (p, 0.0)):
-            values.masked_fill_(broken[..., None], float("nan"))
-            _close(values, closed, fill)
-        total.masked_fill_(broken, float("nan"))
+        # the weight of a pair that may not attend is 0 in a row of NaN too
+        _close(t, closed, float("-inf"))
+        _close(p, closed, 0.0)
         share.masked_fill_(broken, 1.0)
     return RowBlock(*place, cut.rows, cut.columns, t, p, top, total, sums, share)
+
+
+def _base(top: Tensor, sink: Tensor | None) -> Tensor:
+    """What is taken from the scores of a row (b, h, rows): the largest, 0 where there is none, NaN where all are NaN.
+
+    They are where a score or the sink is NaN or +inf.
+    """
+    largest = top if sink is None else torch.maximum(top, sink.to(top.dtype)[:, None])
+    return finite(top).masked_fill_(largest.isnan() | largest.isposinf(), float("nan"))
 
 
 def _close(values: Tensor, closed: list[tuple[slice, Tensor]], fill: float) -> None:

@@ -224,6 +224,10 @@ class Picture(Statistic):
         self._counts = [last - first for first, last in borders]
         self._rows = borders if part is None else part.bins(borders)
         self._firsts, self._lasts = map(list, zip(*self._rows, strict=True))
+        # each bin with its first row, the one after its last, and how many of the whole map it has
+        numbers = [(first, last, count) for (first, last), count in zip(self._rows, self._counts, strict=True)]
+        self._borders = torch.tensor(numbers, device=call.q.device).T
+        self._steps = torch.arange(max(1, *(last - first for first, last in self._rows)), device=call.q.device)
         self._pixels = call.q.new_zeros((B, Hq, h, w), dtype=wide_type(call))
 
     def add(self, block: RowBlock) -> None:
@@ -232,16 +236,18 @@ class Picture(Statistic):
 
     def take(self, place: tuple[slice, slice], rows: slice, pooled: Tensor) -> None:
         """Take in rows of weights whose columns are pooled, (b, h, rows, w)."""
-        for n in range(bisect_right(self._lasts, rows.start), bisect_left(self._firsts, rows.stop)):
-            first, last = self._rows[n]
-            part = pooled[:, :, max(first, rows.start) - rows.start : min(last, rows.stop) - rows.start]
-            if part.shape[2] == 0:
-                continue
-            pixels = self._pixels[place][:, :, n]
-            if self._how == "mean":
-                pixels.add_(part.sum(2), alpha=1 / self._counts[n])
-            else:
-                torch.maximum(pixels, part.amax(2), out=pixels)
+        some = slice(bisect_right(self._lasts, rows.start), bisect_left(self._firsts, rows.stop))
+        firsts, lasts, counts = self._borders[:, some]
+        at = firsts.clamp(min=rows.start)[:, None] + self._steps
+        is_within = at < lasts.clamp(max=rows.stop)[:, None]
+        # (b, h, bins, rows of the longest bin, w): what a bin has not, which may be NaN, adds nothing to it
+        parts = pooled[:, :, (at - rows.start).clamp(max=pooled.shape[2] - 1)]
+        parts = torch.where(is_within[..., None], parts, 0.0)
+        pixels = self._pixels[place][:, :, some]
+        if self._how == "mean":
+            pixels.add_(parts.sum(3).div_(counts[:, None]))
+        else:
+            torch.maximum(pixels, parts.amax(3), out=pixels)
 
     def totals(self) -> tuple[Tensor, ...]:
         return (self._pixels,)

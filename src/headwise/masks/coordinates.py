@@ -184,7 +184,9 @@ class Grid:
     def _taken(self, values: Tensor) -> Tensor:
         """Values (B, ...) of the samples of this block; a first axis of size 1 serves all."""
         values = self._near(values)
-        return values[self.samples_taken] if values.shape[0] > 1 else values
+        if values.shape[0] == 1 or self.samples_taken == slice(None):
+            return values
+        return values[self.samples_taken]
 
     def _near(self, values: Tensor) -> Tensor:
         if values.device != self.j.device:

@@ -97,9 +97,7 @@ class LayoutTable(DerivedTable):
 
     def is_current(self) -> bool:
         """Whether the tensors have the shapes, dtypes and devices that they had."""
-        return all(
-            (t.shape, t.dtype, t.device) == layout for t, layout in zip(self.tensors, self.layouts, strict=True)
-        )
+        return all((t.shape, t.dtype, t.device) == layout for t, layout in zip(self.tensors, self.layouts, strict=True))
 
 
 class Room:

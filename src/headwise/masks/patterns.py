@@ -16,6 +16,8 @@ from headwise.wording.hints import hinted
 
 # the number in an example where none came that can be one
 _EXAMPLE = 3
+# one for all, so that what is derived from it is found at once
+_CAUSAL = Causal()
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -26,7 +28,7 @@ def causal() -> Mask:
     ####.
     #####
     """
-    return Causal()
+    return _CAUSAL
 
 
 def _which_window(came: object) -> str:

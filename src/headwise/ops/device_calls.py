@@ -1,4 +1,4 @@
-"""Device calls: a repeated call with a mask on a GPU, whose numbers nobody waits for: the mask is made anew each time."""
+"""Device calls: a repeated call with a mask on a GPU, which is not waited for: the mask is made anew."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from headwise.ops.dense_mask import attended_keys
 class DeviceCall:
     """The arguments of torch's kernel beside q, k, v and the mask, for calls of the same shapes, dtypes and flags.
 
-    grid: where the mask is evaluated. may_hide_keys: whether a key may be hidden from all queries, so that what it
-    holds must not spread. may_have_empty_rows: whether a query may have no key, and gets zeros.
+    grid: where the mask is evaluated. zero: 0-d, what stands for keys and outputs that nobody may read. may_hide_keys:
+    whether a key may be hidden from all queries, so that what it holds must not spread. may_have_empty_rows: whether a
+    query may have no key, and gets zeros.
     """
 
     grid: Grid
+    zero: Tensor
     scale: float
     groups: int
     may_hide_keys: bool
@@ -37,13 +39,14 @@ class DeviceCall:
         seen_k, seen_v = k, v
         if self.may_hide_keys:
             attended = attended_keys(allowed, self.groups)
-            seen_k, seen_v = torch.where(attended, k, 0.0), torch.where(attended, v, 0.0)
+            seen_k, seen_v = torch.where(attended, k, self.zero), torch.where(attended, v, self.zero)
+        given, rows = sdpa.with_open_rows(allowed) if self.may_have_empty_rows else (allowed, None)
         raw = out = F.scaled_dot_product_attention(
-            q, seen_k, seen_v, sdpa.with_whole_rows(allowed, self.grid.sizes.Lk), scale=self.scale,
+            q, seen_k, seen_v, sdpa.with_whole_rows(given, self.grid.sizes.Lk), scale=self.scale,
             enable_gqa=self.groups > 1,
         )  # fmt: skip
-        if self.may_have_empty_rows:
-            out = torch.where(allowed.any(dim=-1, keepdim=True), out, 0.0)
+        if rows is not None:
+            out = torch.where(rows, out, self.zero)
         if out.requires_grad:
             rules = {"mask": mask, "attn_bias": None, "scale": self.scale, "dropout": 0.0}
             out = sdpa.twice_differentiable(out, raw, (q, k, v), rules)
@@ -55,5 +58,6 @@ def device_call(call: Call) -> DeviceCall | None:
     if call.q.shape[-1] != call.v.shape[-1]:
         return None
     with torch.inference_mode(False):
-        grid = Grid.whole(call.sizes, call.q.device)
-    return DeviceCall(grid, call.multiplier, call.groups, call.may_hide_keys, call.may_have_empty_rows)
+        # a number would be made into a tensor there at each call
+        grid, zero = Grid.whole(call.sizes, call.q.device), torch.zeros((), dtype=call.q.dtype, device=call.q.device)
+    return DeviceCall(grid, zero, call.multiplier, call.groups, call.may_hide_keys, call.may_have_empty_rows)

@@ -23,13 +23,18 @@ GRAIN = 1 << 15
 
 
 class Kernel(NamedTuple):
-    """The arguments of scaled_dot_product_attention that compute a call exactly."""
+    """The arguments of scaled_dot_product_attention that compute a call exactly.
+
+    rows: which queries may attend to a key, bool broadcastable to (B, Hq, Lq, 1), where attn_mask gives the others all
+    keys; None: it does not.
+    """
 
     q: Tensor
     k: Tensor
     v: Tensor
     attn_mask: Tensor | None
     is_causal: bool
+    rows: Tensor | None = None
 
 
 def why_not(call: Call) -> str:
@@ -44,7 +49,7 @@ def why_not(call: Call) -> str:
         return "torch's kernels draw dropout from the global generator only"
     if _learned(call.attn_bias):
         return "torch's fused kernels give no gradient to attn_bias"
-    if call.q.device.type != "cpu" and call.multiplier <= 0:
+    if is_on_device(call.q) and call.multiplier <= 0:
         return "torch's GPU kernels need a scale greater than 0"
     if call.attn_bias is not None and reads_bias_wrong(call):
         return f"torch's GPU kernels read attn_bias as {call.q.dtype}, as q is, and it is {call.attn_bias.dtype}"
@@ -66,7 +71,7 @@ def reads_bias_wrong(call: Call) -> bool:
 
     torch 2.11 hands such a call to cuDNN, which gives NaN and numbers of other memory. Measured on an H200.
     """
-    return call.attn_bias is not None and call.q.device.type != "cpu" and _bias_dtype(call) is not call.q.dtype
+    return call.attn_bias is not None and is_on_device(call.q) and _bias_dtype(call) is not call.q.dtype
 
 
 def run(call: Call, made: Tensor | None = None) -> Tensor:
@@ -178,8 +183,7 @@ def _bias_dtype(call: Call) -> torch.dtype | None:
     """
     if call.attn_bias is None:
         return None
-    on_cpu = call.q.device.type == "cpu"
-    return torch.promote_types(call.q.dtype, torch.float32 if on_cpu else call.attn_bias.dtype)
+    return torch.promote_types(call.q.dtype, call.attn_bias.dtype if is_on_device(call.q) else torch.float32)
 
 
 def _without_hidden_keys(at: Kernel, call: Call) -> Kernel:
@@ -198,7 +202,16 @@ def _scores_to_add(call: Call, dtype: torch.dtype) -> Tensor | None:
     else:
         bias = (bias if torch.is_grad_enabled() else bias.detach()).to(dtype)
         scores = bias if call.allowed is None else torch.where(call.allowed, bias, float("-inf"))
-    return scores if scores is None or call.q.device.type == "cpu" else with_whole_rows(scores, call.sizes.Lk)
+    return scores
+
+
+def with_open_rows(allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """A mask (..., Lq, Lk) in which a query that may attend to nothing is given all keys, and which may, (..., Lq, 1).
+
+    Of a row without a key torch's GPU kernels for halves give gradients of NaN. Measured on an H200, torch 2.11.
+    """
+    rows = allowed.any(dim=-1, keepdim=True)
+    return allowed == rows, rows
 
 
 def with_whole_rows(scores: Tensor, Lk: int) -> Tensor:
@@ -221,11 +234,24 @@ def arguments(call: Call) -> Kernel:
     if at.attn_mask is None:
         return at
     if torch.compiler.is_compiling():
-        return at._replace(attn_mask=_scores_to_add(call, at.attn_mask.dtype))
+        return _with_mask(at, call, at.attn_mask.dtype)
     if "sdpa" not in call.prepared:
-        call.prepared["sdpa"] = at._replace(attn_mask=_scores_to_add(call, at.attn_mask.dtype))
+        call.prepared["sdpa"] = _with_mask(at, call, at.attn_mask.dtype)
     kernel: Kernel = call.prepared["sdpa"]
     return kernel
+
+
+def _with_mask(at: Kernel, call: Call, dtype: torch.dtype) -> Kernel:
+    """The arguments with the numbers of the mask."""
+    scores, rows = _scores_to_add(call, dtype), None
+    if scores is not None and is_on_device(call.q):
+        if scores.dtype is not torch.bool:
+            _, rows = with_open_rows(~scores.isneginf())
+            scores = torch.where(rows, scores, 0.0)
+        elif call.may_have_empty_rows:
+            scores, rows = with_open_rows(scores)
+        scores = with_whole_rows(scores, call.sizes.Lk)
+    return at._replace(attn_mask=scores, rows=rows)
 
 
 def _asked(call: Call) -> Kernel:
@@ -240,7 +266,7 @@ def _asked(call: Call) -> Kernel:
 
 def _asked_of_torch(call: Call) -> int:
     # on the CPU nothing of a mask is read but its dtype and axes, and a call that goes to strips needs no dense one
-    at = _asked(call) if call.q.is_cpu else arguments(call)
+    at = arguments(call) if is_on_device(call.q) else _asked(call)
     return torch._fused_sdp_choice(
         at.q, at.k, at.v, at.attn_mask, call.dropout, at.is_causal, scale=call.multiplier, enable_gqa=call.groups > 1
     )
@@ -248,7 +274,9 @@ def _asked_of_torch(call: Call) -> int:
 
 def _with_empty_rows_zero(out: Tensor, call: Call, at: Kernel) -> Tensor:
     """Zeros where a query may attend to nothing, whatever the kernel makes of such a row."""
-    if at.attn_mask is None or (call.attn_bias is None and not call.may_have_empty_rows):
+    if at.rows is not None:
+        return torch.where(at.rows, out, 0.0)
+    if at.attn_mask is None or is_on_device(out) or (call.attn_bias is None and not call.may_have_empty_rows):
         return out
     # torch's CPU kernel gives zeros itself, but to a query of NaN or inf; an exported program will meet other kernels
     if _is_eager_on_cpu(out) and call.q.isfinite().all():
@@ -264,7 +292,7 @@ def _with_nan_shown(out: Tensor, call: Call, at: Kernel) -> Tensor:
     vectors: those of the last Lk % 16 keys. Measured on torch 2.13.
     """
     tail = call.k.shape[2] % VECTOR
-    if out.device.type != "cpu" or torch.compiler.is_exporting() or tail == 0:
+    if is_on_device(out) or torch.compiler.is_exporting() or tail == 0:
         return out
     q, k = call.q.detach(), at.k.detach()[:, :, -tail:, : call.q.shape[3]]
     if _is_eager_on_cpu(out) and (has_no_zero(out) or _is_finite_product(q, k)):
@@ -280,9 +308,14 @@ def _with_nan_shown(out: Tensor, call: Call, at: Kernel) -> Tensor:
     return out.masked_fill(is_nan.any(dim=-1, keepdim=True), float("nan"))
 
 
+def is_on_device(t: Tensor) -> bool:
+    """Whether the kernels are not those of the CPU, and nobody may wait for a number."""
+    return t.device.type != "cpu"
+
+
 def _is_eager_on_cpu(out: Tensor) -> bool:
     # here a value may be looked at without waiting for a device or breaking a graph
-    return out.device.type == "cpu" and not torch.compiler.is_compiling()
+    return not is_on_device(out) and not torch.compiler.is_compiling()
 
 
 def has_no_zero(out: Tensor) -> bool:

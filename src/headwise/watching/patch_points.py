@@ -7,6 +7,7 @@ import inspect
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -34,9 +35,15 @@ class PatchedCall:
 
     def arguments(self) -> dict[str, Any]:
         """The arguments by name, with the defaults of those left out."""
-        bound = inspect.signature(self.original).bind(*self.args, **self.options)
+        bound = _signature(self.original).bind(*self.args, **self.options)
         bound.apply_defaults()
         return dict(bound.arguments)
+
+
+@lru_cache(maxsize=64)
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a function of torch's, of which there are few."""
+    return inspect.signature(function)
 
 
 Around = Callable[[PatchedCall], Any]

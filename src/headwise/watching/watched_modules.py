@@ -73,7 +73,14 @@ def is_native_layer(module: nn.Module) -> bool:
     if not isinstance(module, nn.TransformerEncoderLayer) or not isinstance(module.self_attn, nn.MultiheadAttention):
         return False
     # a hook has switched it off already: compat.torch.MultiheadAttention has one
-    return not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    waiting: list[nn.Module] = [module]
+    # this is asked at each call of the layer, and to name its parts would cost more than the call
+    while waiting:
+        part = waiting.pop()
+        if part._forward_hooks or part._forward_pre_hooks:
+            return False
+        waiting += [inner for inner in part._modules.values() if inner is not None]
+    return True
 
 
 def hookable(model: nn.Module, taken: frozenset[nn.Module], closed: Mapping[nn.Module, str]) -> Iterator[nn.Module]:
