@@ -33,6 +33,7 @@ from headwise.ops import costs
 
 HEADS, WIDTH = 8, 64
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# and "tensor": a dense one, given as a bool tensor
 MASKS = ("none", "causal", "window", "padding", "documents")
 BACKENDS = ("sdpa", "blockwise", "reference")
 # the bounds: of regret, and of torch's own call over "auto" from 128 tokens on, at 16, and at 16 with backward
@@ -117,6 +118,8 @@ def grid(device: str = "cpu") -> Iterator[Place]:
         yield Place(dtype, 2048, mask, queries=1, kv_heads=2)
     for L, mask, has_backward in itertools.product((64, 128, 512, 2048), ("none", "padding", "window"), (False, True)):
         yield Place("float32", L, mask, dropout=0.1, has_backward=has_backward)
+    for dtype, L, has_backward in itertools.product(dtypes, (16, 128, 512), (False, True)):
+        yield Place(dtype, L, "tensor", has_backward=has_backward)
     for L, mask in itertools.product((128, 512, 2048), MASKS):
         yield Place("float32", L, mask, kv_heads=2)
     for L, mask in itertools.product((16, 128, 512), MASKS):
@@ -129,8 +132,11 @@ def grid(device: str = "cpu") -> Iterator[Place]:
         yield Place(dtype, L, mask, threads=1)
 
 
-def mask_of(place: Place, device: str) -> tuple[hw.Mask | None, Tensor | None, bool]:
-    """A mask of headwise's; for torch's own call, ready made: the same as bool, and whether it is called causal."""
+def mask_of(place: Place, device: str) -> tuple[hw.Mask | Tensor | None, Tensor | None, bool]:
+    """What headwise is given; for torch's own call, ready made: the same as bool, and whether it is called causal."""
+    if place.mask == "tensor":
+        dense = (torch.arange(place.L)[:, None] >= torch.arange(place.L)).to(device)
+        return dense, dense, False
     mask, is_causal = _mask(place)
     if mask is None or place.mask == "causal":
         return mask, None, is_causal

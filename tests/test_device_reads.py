@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import headwise as hw
-from headwise.ops import sdpa
+from headwise.ops import sdpa, sdpa_arguments
 from headwise.ops.call import checked
 from tests.cases import DIFFERENT, MASKS, Shape, rules, tensors
 
@@ -49,7 +49,7 @@ def test_torchs_kernels_on_a_device_are_given_whole_rows_in_the_dtype_of_q(mask:
     if "attn_bias" in given:
         given["attn_bias"] = given["attn_bias"].half()
     call = checked(*(t.half().to("meta") for t in tensors()), **given)
-    passed = sdpa.arguments(call).attn_mask
+    passed = sdpa_arguments.arguments(call).attn_mask
     if passed is None:
         assert given["mask"] is None
         return
@@ -64,13 +64,13 @@ def test_torchs_kernels_on_a_device_are_given_whole_rows_in_the_dtype_of_q(mask:
 
 def test_what_torchs_kernels_are_given_takes_no_more_than_one_of_what_is_shared() -> None:
     shared = torch.randn(1, 1, 5, 1).expand(3, 2, 5, 1)
-    whole = sdpa._with_whole_rows(shared, 7)
+    whole = sdpa_arguments.with_whole_rows(shared, 7)
     assert torch.equal(whole, shared.expand(3, 2, 5, 7))
     assert whole.untyped_storage().nbytes() == 5 * 7 * 4
     rows = torch.randn(1, 1, 5, 7).expand(3, 2, 5, 7)
-    assert sdpa._with_whole_rows(rows, 7) is rows
+    assert sdpa_arguments.with_whole_rows(rows, 7) is rows
     turned = torch.randn(1, 1, 7, 5).mT
-    assert sdpa._with_whole_rows(turned, 7).stride(-1) == 1
+    assert sdpa_arguments.with_whole_rows(turned, 7).stride(-1) == 1
 
 
 @pytest.mark.parametrize("mask", MASKS)

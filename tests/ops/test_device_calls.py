@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 import headwise as hw
 from headwise.masks import as_mask, derived_tensors
 from headwise.masks.coordinates import Grid, Sizes
-from headwise.ops import sdpa
+from headwise.ops import sdpa_arguments
 from headwise.ops.call import checked
 from headwise.ops.device_calls import device_call
 from headwise.testing import assert_within_budget, exact_attention, plain_attention
@@ -145,7 +145,7 @@ def test_what_depends_on_the_layout_of_a_mask_is_kept_as_long_as_that_stays() ->
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's CPU kernel is called as one of a GPU is."""
-    monkeypatch.setattr(sdpa, "is_on_device", lambda t: True)
+    monkeypatch.setattr(sdpa_arguments, "is_on_device", lambda t: True)
 
 
 @pytest.mark.parametrize("rule", ["no rule", "bias"])

@@ -124,8 +124,8 @@ def documents(ids: Tensor, key_ids: Tensor | None = None) -> Mask:
     ##.
     ..#
     """
-    own = _rows_of_ids("documents(ids)", ids)
-    return Documents(own, None if key_ids is None else _rows_of_ids("documents(key_ids)", key_ids))
+    query_ids = _rows_of_ids("documents(ids)", ids)
+    return Documents(query_ids, None if key_ids is None else _rows_of_ids("documents(key_ids)", key_ids))
 
 
 def prefix(n: int | Tensor) -> Mask:
@@ -203,11 +203,8 @@ def as_mask(mask: Mask | Tensor | None) -> Mask | None:
         raise MaskError(
             f"mask must be a Mask, a bool tensor or None, but {type(mask).__name__} came: make one, as with causal()"
         )
-    known = known_mask(mask)
-    if known is not None:
-        return known
-    made = allowed(mask)
-    return remembered(made) if isinstance(made, Allowed) else made
+    before = known_mask(mask)
+    return remembered(allowed(mask)) if before is None else before
 
 
 def _check_bool(name: str, t: Tensor) -> None:

@@ -15,7 +15,7 @@ from headwise.masks import Mask, as_mask
 from headwise.masks.coordinates import Grid, Sizes
 from headwise.masks.derived_tensors import derived, table
 from headwise.masks.leaves import Allowed
-from headwise.ops.dense_mask import dense, masked_keys
+from headwise.ops.dense_mask import dense, masked_keys, may_hide_keys
 from headwise.shapes import check_number, check_shapes
 
 
@@ -96,24 +96,9 @@ class Call:
         return allowed
 
     @property
-    def may_hide_keys(self) -> bool:
-        """Whether a key may be hidden from all queries, for all that is known without reading a tensor."""
-        return self.mask is not None and not (self._includes_diagonal and self.q.shape[2] >= self.k.shape[2])
-
-    @property
-    def may_have_empty_rows(self) -> bool:
-        """Whether a query may have no key to attend to, for all that is known without reading a tensor."""
-        return self.mask is not None and not (self._includes_diagonal and self.q.shape[2] <= self.k.shape[2])
-
-    @property
-    def _includes_diagonal(self) -> bool:
-        # while compiling, to compare open lengths would make a program for some of them only
-        return self.mask is not None and not torch.compiler.is_compiling() and self.mask.includes_diagonal()
-
-    @property
     def hidden(self) -> Tensor | None:
         """Keys that no query of the sample may see, bool broadcastable to (B, Hk, Lk, 1); None: there are none."""
-        allowed = self.allowed if self.may_hide_keys else None
+        allowed = self.allowed if may_hide_keys(self.mask, self.sizes) else None
         if allowed is None or self.mask is None:
             return None
         if not self.q.is_cpu or table(self.mask) is None:

@@ -32,3 +32,18 @@ def dense(mask: Mask, sizes: Sizes, device: torch.device) -> Tensor:
     return derived(
         mask, key, lambda: mask.allows(Grid.whole(sizes, device)), keeps=lambda t: t.numel() <= MOST_PAIRS_KEPT
     )
+
+
+def may_hide_keys(mask: Mask | None, sizes: Sizes) -> bool:
+    """Whether a mask may hide a key from all queries, for all that is known without reading a tensor."""
+    return mask is not None and not (_includes_diagonal(mask) and sizes.Lq >= sizes.Lk)
+
+
+def may_have_empty_rows(mask: Mask | None, sizes: Sizes) -> bool:
+    """Whether a mask may leave a query without a key, for all that is known without reading a tensor."""
+    return mask is not None and not (_includes_diagonal(mask) and sizes.Lq <= sizes.Lk)
+
+
+def _includes_diagonal(mask: Mask) -> bool:
+    # while compiling, to compare open lengths would make a program for some of them only
+    return not torch.compiler.is_compiling() and mask.includes_diagonal()

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from headwise.masks import Mask
 from headwise.masks.coordinates import Grid
-from headwise.ops import sdpa
+from headwise.ops import sdpa, sdpa_arguments
 from headwise.ops.call import Call
-from headwise.ops.dense_mask import attended_keys
+from headwise.ops.dense_mask import attended_keys, may_have_empty_rows, may_hide_keys
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,13 +36,13 @@ class DeviceCall:
         if not isinstance(mask, Mask):
             raise AssertionError("what is kept with a mask is run with it")
         allowed = mask.allows(self.grid)
-        seen_k, seen_v = k, v
+        kept_k, kept_v = k, v
         if self.may_hide_keys:
             attended = attended_keys(allowed, self.groups)
-            seen_k, seen_v = torch.where(attended, k, self.zero), torch.where(attended, v, self.zero)
-        given, rows = sdpa.with_open_rows(allowed) if self.may_have_empty_rows else (allowed, None)
+            kept_k, kept_v = torch.where(attended, k, self.zero), torch.where(attended, v, self.zero)
+        with_keys, rows = sdpa_arguments.with_open_rows(allowed) if self.may_have_empty_rows else (allowed, None)
         raw = out = F.scaled_dot_product_attention(
-            q, seen_k, seen_v, sdpa.with_whole_rows(given, self.grid.sizes.Lk), scale=self.scale,
+            q, kept_k, kept_v, sdpa_arguments.with_whole_rows(with_keys, self.grid.sizes.Lk), scale=self.scale,
             enable_gqa=self.groups > 1,
         )  # fmt: skip
         if rows is not None:
@@ -60,4 +60,5 @@ def device_call(call: Call) -> DeviceCall | None:
     with torch.inference_mode(False):
         # a number would be made into a tensor there at each call
         grid, zero = Grid.whole(call.sizes, call.q.device), torch.zeros((), dtype=call.q.dtype, device=call.q.device)
-    return DeviceCall(grid, zero, call.multiplier, call.groups, call.may_hide_keys, call.may_have_empty_rows)
+    hides, empties = may_hide_keys(call.mask, call.sizes), may_have_empty_rows(call.mask, call.sizes)
+    return DeviceCall(grid, zero, call.multiplier, call.groups, hides, empties)

@@ -21,9 +21,10 @@ from headwise.masks import Mask
 from headwise.masks.coordinates import Grid, Point
 from headwise.masks.derived_tensors import derived, has_function
 from headwise.masks.leaves import Causal
-from headwise.ops import reference, sdpa
+from headwise.ops import reference
 from headwise.ops.call import Call, transformed
 from headwise.ops.flex_blocks import BLOCK, Blocks, blocks, number, shape_of, with_tensors
+from headwise.ops.sdpa_arguments import reads_bias_wrong
 from headwise.ops.triton_kernels import are_compiled
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -99,7 +100,7 @@ def _held_without(call: Call) -> int:
     B, Hq, Lq, Lk = call.sizes
     # the scores and the weights of the definition
     most = 2 * 4 * B * Hq * Lq * Lk
-    if most < MOST_HELD or call.softcap is not None or call.sink is not None or sdpa.reads_bias_wrong(call):
+    if most < MOST_HELD or call.softcap is not None or call.sink is not None or reads_bias_wrong(call):
         return most
     if call.multiplier <= 0:
         return most

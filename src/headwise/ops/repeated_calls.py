@@ -15,9 +15,10 @@ from torch.compiler import is_dynamo_compiling
 from headwise.masks import Mask
 from headwise.masks.derived_tensors import DerivedTable, is_capturing, layout_table, plain_table, room, table
 from headwise.masks.leaves import Allowed, Causal
-from headwise.ops import grouped_queries, sdpa
+from headwise.ops import grouped_queries, sdpa, sdpa_arguments
 from headwise.ops.backends import Backend
 from headwise.ops.call import Call, Rules
+from headwise.ops.dense_mask import may_have_empty_rows, may_hide_keys
 from headwise.ops.device_calls import DeviceCall, device_call
 from headwise.ops.second_derivative import SecondDerivative
 
@@ -250,7 +251,7 @@ def remember(call: Call, key: Hashable, chosen: Backend, out: Tensor) -> None:
 
 def _repeated(call: Call) -> RepeatedCall | None:
     """What torch's kernel gets; None where that is copies of q, k or v, or a mask too large to be kept."""
-    at = sdpa.arguments(call)
+    at = sdpa_arguments.arguments(call)
     scores = at.attn_mask
     mask: Mask | None = Causal() if at.is_causal else None
     has_masked = False
@@ -275,10 +276,10 @@ def _repeated(call: Call) -> RepeatedCall | None:
 
 def _repeated_on_device(call: Call) -> RepeatedCall | DeviceCall | None:
     """The same on a GPU: a mask of numbers is kept as scores to add, where nothing of a key or a row is cleared."""
-    at = sdpa.arguments(call)
+    at = sdpa_arguments.arguments(call)
     if at.attn_mask is not None:
         kept = table(call.mask) if call.mask is not None else None
-        is_cleared = call.may_hide_keys or call.may_have_empty_rows
+        is_cleared = may_hide_keys(call.mask, call.sizes) or may_have_empty_rows(call.mask, call.sizes)
         if kept is None or kept.tensors or is_cleared or at.attn_mask.numel() > MOST_DEVICE_SCORES_KEPT:
             return device_call(call)
     if at.q is not call.q or at.k is not call.k or at.v is not call.v:
