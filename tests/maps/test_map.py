@@ -69,7 +69,7 @@ def test_tiles_and_strips_join_without_a_seam(mask, monkeypatch):
     for name, number in {"ENTRIES": 200, "ROWS": 8, "GRID": 4, "SMALL": 0}.items():
         monkeypatch.setattr(f"headwise.maps.rows.{name}", number)
     monkeypatch.setattr("torch.get_num_threads", lambda: 3)
-    shape = Shape(Lq=37, Lk=41)
+    shape = Shape(Lq=13, Lk=19)
     for rule in ("no rule", "all of them"):
         assert_lawful(rules(mask, rule, shape), shape)
 

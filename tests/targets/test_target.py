@@ -18,6 +18,7 @@ CODE = "class Attention:\n    pass\n\n\ndef scores(q, k):\n    return q\n"
         ("own.py", Target("own.py", "", "python")),
         ("own.py:", Target("own.py", "", "python")),
         (" ./own.py:Outer.Inner ", Target("./own.py", "Outer.Inner", "python")),
+        ("own.py:Outer.forward", Target("own.py", "Outer", "python")),
         ("sub/a:b.py:f", Target("sub/a:b.py", "f", "python")),
         ("sub/a:b.py", Target("sub/a:b.py", "", "python")),
         ("note.md:注意力", Target("note.md", "注意力", "note")),

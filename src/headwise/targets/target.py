@@ -37,7 +37,8 @@ def parse(text: str) -> Target:
     """The target that a text names: "FILE:NAME", "FILE" or "package.module:NAME".
 
     An existing path is a file, whose suffix gives the kind (.py, .ipynb, anything else is a note); its name may contain
-    a colon. NAME may be dotted: "Outer.Inner". Errors: Refusal for a text that names nothing.
+    a colon. NAME may be dotted: "Outer.Inner"; "Outer.forward" is Outer, which is examined by its forward. Errors:
+    Refusal for a text that names nothing.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile(suffix=".md") as note:
@@ -53,6 +54,7 @@ def parse(text: str) -> Target:
         return Target(path, "", _kind(path))
     if not colon or not NAME.fullmatch(name) or _is_there(text):
         path, name = text, ""
+    name = name.removesuffix(".forward")
     if _is_there(path):
         return Target(path, name, _kind(path))
     is_module = NAME.fullmatch(path) and not path.endswith((*PYTHON, *NOTEBOOK, ".md", ".txt"))
