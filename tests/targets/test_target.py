@@ -111,8 +111,8 @@ def test_a_name_that_is_not_there_is_told_with_names_like_it(home):
         loaded("own.py:Atention")
     with pytest.raises(Refusal, match="must define Zebra, but it does not: it defines Attention, scores"):
         loaded("own.py:Zebra")
-    with pytest.raises(Refusal, match=r"must define Attention.forward, but it does not"):
-        loaded("own.py:Attention.forward")
+    with pytest.raises(Refusal, match=r"must define Attention.backward, but it does not"):
+        loaded("own.py:Attention.backward")
 
 
 def test_a_module_offers_its_classes_and_functions_and_no_submodules(home):
