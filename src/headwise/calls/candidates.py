@@ -27,6 +27,10 @@ __all__ = ["Wanted", "calls", "extras", "families", "is_narrow", "wanted"]
 WAYS, MOST = 24, 8
 # what two languages are called
 SIDES = (("src", "source", "enc", "input"), ("tgt", "trg", "target", "dec", "output"))
+# what a vector of each sample is called, by which its tokens are shifted and scaled
+CONDITION = re.compile(
+    r"c|t|y|vec|(?:time|timestep|class|label|pooled|global|style|cond)\w*|[ct]_?emb\w*|emb", re.IGNORECASE
+)
 # what turns distances into places
 SHIFTS = re.compile(r"rel\w*_?shift|as_strided|skew")
 COUNTS = frozenset({
@@ -129,7 +133,18 @@ def families(roles: Wanted, reading: Reading, built: Any, sizes: Mapping[str, st
             if IMAGE_WORDS & reading.words
             else [layouts.STACKED, layouts.IMAGE_LAST, layouts.IMAGE]
         )
-        order = [*image, packed[0], layouts.ALONE, *rows, packed[1], layouts.STACKED, layouts.CHANNELS, *splits]
+        vectors = [layouts.CONDITIONED] if CONDITION.fullmatch(roles.key) and not roles.value else []
+        order = [
+            *image,
+            packed[0],
+            *vectors,
+            layouts.ALONE,
+            *rows,
+            packed[1],
+            layouts.STACKED,
+            layouts.CHANNELS,
+            *splits,
+        ]
     else:
         order = [
             packed[0],

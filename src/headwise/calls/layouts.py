@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
-    "ALONE", "CHANNELS", "GROUPED", "HEADS", "HEADS_LAST", "HEADS_SAME", "IMAGE", "IMAGE_LAST",
+    "ALONE", "CHANNELS", "CONDITIONED", "GROUPED", "HEADS", "HEADS_LAST", "HEADS_SAME", "IMAGE", "IMAGE_LAST",
     "IMAGE_TO_TOKENS", "KEYS_SHARED", "KEYS_SHARED_HEADS", "KEYS_TRANSPOSED",
     "KEYS_TRANSPOSED_MERGED", "MERGED", "MERGED_ALONE", "MERGED_SAME", "ONE_QUERY", "ONE_STEP",
     "ONE_STEP_TURNED", "PACKED", "STACKED", "TURNED", "VECTOR", "VIDEO", "Family", "family",
@@ -46,6 +46,8 @@ IMAGE_TO_TOKENS = family("BDhw", "B D h w", "B S D")
 IMAGE_LAST = family("BhwD", "B h w D", "B h w D")
 CHANNELS = family("BDL", "B D L", "B D S")
 STACKED = family("BNLD", "B N L D", "B N S D")
+# one vector of each sample beside its tokens
+CONDITIONED = family("BLD", "B L D", "B D")
 ONE_STEP = family("BD", "B D", "B S D")
 VECTOR = family("BD", "B D", "B D")
 ONE_QUERY = family("B1D", "B 1 D", "B S D")

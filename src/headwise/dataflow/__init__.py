@@ -7,21 +7,21 @@ from headwise.lazy_names import lazy_names
 # each public name, and the file that it comes from
 _HOME = {
     "ATTENTIONS": "propagation", "FAILURES": "propagation", "FRESH": "propagation", "JOINS": "propagation",
-    "LAYERS": "propagation", "NOTHING": "attention_pattern", "SUMS": "propagation", "TRIANGLES": "propagation",
-    "UNKNOWN": "expressions", "AttentionOps": "attention", "AttentionPattern": "attention_pattern",
-    "Decoded": "decoder", "Decoder": "decoder", "DecodingStep": "decoder", "Einsum": "contractions",
-    "Expressions": "expressions", "Follower": "provenance", "Manner": "runner", "MarkedOp": "marked_operations",
-    "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names", "Origin": "provenance",
-    "Owners": "entry_heads", "ProvenanceTracker": "propagation", "Row": "axis_names", "Run": "runner", "Shape": "axes",
-    "Sizes": "sizes", "aligned": "axis_names", "allowed_by": "attention_pattern", "arguments": "runner",
-    "attentions": "attention", "by_site": "axis_names", "call_of": "runner", "chain_of": "attention",
-    "contraction": "contractions", "default_dtype": "runner", "find_pattern": "attention_pattern",
-    "followed": "provenance", "hidden_in_layer": "attention", "is_constant": "contractions",
-    "is_laid_over": "attention", "is_layer": "attention", "is_movement": "index_maps", "is_scores": "attention",
-    "kinds": "attention_steps", "looking": "product_provenance", "made_from": "attention", "makers": "attention",
-    "mixing_of": "token_mixing", "operand_marks": "attention", "own_of": "provenance", "place_of": "provenance",
-    "product": "sizes", "run": "runner", "sample_held": "provenance", "sample_of": "provenance",
-    "source_of": "provenance", "value_of": "attention",
+    "LAYERS": "propagation", "LEARNED": "provenance", "NOTHING": "attention_pattern", "SUMS": "propagation",
+    "TRIANGLES": "propagation", "UNKNOWN": "expressions", "AttentionOps": "attention",
+    "AttentionPattern": "attention_pattern", "Decoded": "decoder", "Decoder": "decoder", "DecodingStep": "decoder",
+    "Einsum": "contractions", "Expressions": "expressions", "Follower": "provenance", "Manner": "runner",
+    "MarkedOp": "marked_operations", "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names",
+    "Origin": "provenance", "Owners": "entry_heads", "ProvenanceTracker": "propagation", "Row": "axis_names",
+    "Run": "runner", "Shape": "axes", "Sizes": "sizes", "aligned": "axis_names", "allowed_by": "attention_pattern",
+    "arguments": "runner", "attentions": "attention", "by_site": "axis_names", "call_of": "runner",
+    "chain_of": "attention", "contraction": "contractions", "default_dtype": "runner",
+    "find_pattern": "attention_pattern", "followed": "provenance", "hidden_in_layer": "attention",
+    "is_constant": "contractions", "is_laid_over": "attention", "is_layer": "attention", "is_movement": "index_maps",
+    "is_scores": "attention", "kinds": "attention_steps", "looking": "product_provenance", "made_from": "attention",
+    "makers": "attention", "mixing_of": "token_mixing", "operand_marks": "attention", "own_of": "provenance",
+    "place_of": "provenance", "product": "sizes", "run": "runner", "sample_held": "provenance",
+    "sample_of": "provenance", "source_of": "provenance", "value_of": "attention",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.propagation import SUMS as SUMS
     from headwise.dataflow.propagation import TRIANGLES as TRIANGLES
     from headwise.dataflow.propagation import ProvenanceTracker as ProvenanceTracker
+    from headwise.dataflow.provenance import LEARNED as LEARNED
     from headwise.dataflow.provenance import Follower as Follower
     from headwise.dataflow.provenance import Marks as Marks
     from headwise.dataflow.provenance import Origin as Origin

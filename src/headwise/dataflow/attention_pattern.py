@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headwise.dataflow.attention import AttentionOps, is_layer
 from headwise.dataflow.marked_operations import MarkedOp
-from headwise.dataflow.provenance import place_of, sample_of, source_of
+from headwise.dataflow.provenance import LEARNED, place_of, sample_of, source_of, token
 from headwise.dataflow.runner import Run
 from headwise.recording import Rebound
 
@@ -18,6 +18,8 @@ __all__ = ["AttentionPattern", "allowed_by", "find_pattern"]
 
 # a weight below this counts as 0
 NOTHING = 1e-7
+# the source of keys that are no token's, as learned ones for each head are
+NOBODYS = 2 * LEARNED
 # batch, tokens and features
 AXES = 3
 
@@ -58,9 +60,20 @@ def find_pattern(attention: AttentionOps) -> AttentionPattern | None:
 
 def _placed(weights: Tensor, x: Tensor, y: Tensor, h: Tensor) -> AttentionPattern | None:
     """The pattern of weights, by the tokens of their rows and columns, and their heads."""
-    if bool((x < 0).any()) or bool((y < 0).any()):
+    keys = _with_nobodys(x, y)
+    if keys is None:
         return None
-    return AttentionPattern(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
+    return AttentionPattern(weights, sample_of(x), place_of(x), place_of(keys), h, source_of(keys))
+
+
+def _with_nobodys(x: Tensor, y: Tensor) -> Tensor | None:
+    """The tokens of the columns y, with learned ones in those that hold none in any row; None: it is not known, or the
+    tokens of the rows x are not.
+    """
+    is_nobodys = (y < 0).all(dim=-2, keepdim=True)
+    if bool((x < 0).any()) or bool(((y < 0) & ~is_nobodys).any()) or bool(is_nobodys.all()):
+        return None
+    return torch.where(is_nobodys, token(NOBODYS, sample_of(x), torch.zeros_like(x)), y)
 
 
 def _fused(attention: AttentionOps) -> AttentionPattern | None:
@@ -89,10 +102,7 @@ def _fused(attention: AttentionOps) -> AttentionPattern | None:
     x = a.arrays["t"][..., :1].expand(shape).reshape(-1, *shape[-2:])
     y = kt[..., 0].unsqueeze(-2).expand(shape).reshape(-1, *shape[-2:])
     h = a.arrays["f"][..., :1].expand(shape).reshape(-1, *shape[-2:])
-    if bool((x < 0).any()) or bool((y < 0).any()):
-        return None
-    weights = scores.softmax(dim=-1).detach().reshape(-1, *shape[-2:])
-    return AttentionPattern(weights, sample_of(x), place_of(x), place_of(y), h, source_of(y))
+    return _placed(scores.softmax(dim=-1).detach().reshape(-1, *shape[-2:]), x, y, h)
 
 
 def _of_layer(entry: MarkedOp) -> AttentionPattern | None:

@@ -29,10 +29,12 @@ from headwise.diagnosis.checks.parameters import (
     unused_suspects,
     without_gradient,
 )
+from headwise.diagnosis.checks.position_terms import position_suspects
 from headwise.diagnosis.checks.rotary import rotating_suspects
 from headwise.diagnosis.checks.side_effects import changed_arguments, left_over
 from headwise.diagnosis.checks.state_dict import saving_suspects
 from headwise.diagnosis.checks.training_step import step_suspects
+from headwise.diagnosis.checks.unread_parts import unread_parts
 from headwise.diagnosis.checks.unused_projections import discarded
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
@@ -66,6 +68,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     out += checks.all("dropout", fact, dropping_suspects, exam.free, rerun)
     out += checks.all("parameters", unregistered, run)
     out += checks.all("rotation", fact, rotating_suspects, free)
+    out += checks.all("rotation", fact, position_suspects, run)
     out += checks.all("gradients", fact, _training, exam.free, exam, rerun)
     if exam.plan.mask and not out:
         out += checks.all("gradients", _training, exam.plan, exam, rerun)
@@ -143,7 +146,8 @@ def _training(plan: Plan, exam: Examination, rerun: Callable[..., Run]) -> list[
     if error:
         return broken_backward(run, error, again)
     if not lacking:
-        return shared_projections(run, []) or cut_paths(run, again)
+        out = shared_projections(run, []) or cut_paths(run, again)
+        return out or ([] if exam.is_published else unread_parts(run))
     unused = unused_parameters(run, lacking)
     out = shared_projections(run, unused)
     cut = [name for name in lacking if name not in unused]

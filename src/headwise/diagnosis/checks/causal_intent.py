@@ -20,6 +20,16 @@ __all__ = ["filled_by", "is_step", "is_triangle", "unread_flags", "wants_causal"
 # the words of a name, in CamelCase or with underscores, and those that turn the next one round
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 DENYING = frozenset({"non", "not", "no", "un", "anti", "without"})
+# the sentences of a docstring, those about the order of tokens, and those that speak of some calls or other classes
+SENTENCES = re.compile(r"(?<=[.;。；])\s+|\n\s*\n|(?<=。)")
+CAUSAL = re.compile(
+    r"\bcausal(?:ly)?\b|\bautoregressive(?:ly)?\b|\bmasked self[- ]attention|因果|自回归", re.IGNORECASE
+)
+CONDITIONAL = re.compile(
+    r"\bnon\b|\bnot\b|\bno\b|\bnor?\b|optional|\bif\b|\bwhen|\bwhether\b|\bor\b|\beither\b|\bunless\b|\bcan\b|\bmay\b|"
+    r"support|bidirectional|\bwithout\b|\bunlike\b|=|\bfor\b|mask|非|不|可选|是否|或|如果|支持|掩码",
+    re.IGNORECASE,
+)
 # what makes of a mask the numbers that are added to scores; below so much they hide keys
 FILLS, FAR = frozenset({"masked_fill", "masked_fill_", "where"}), -1e3
 # a mask of keys alone says nothing of their order
@@ -35,6 +45,8 @@ def wants_causal(run: Run) -> bool:
     if takes_mask and is_installed(getattr(inspect.getmodule(type(run.target)), "__file__", None) or ""):
         # what is published hands the order over with its mask
         return False
+    if not takes_mask and _is_documented(run):
+        return True
     flags = {**run.plan.init, **run.plan.call}
     asked = [name for name, value in flags.items() if _says_causal(name) and value is True]
     if asked:
@@ -54,6 +66,18 @@ def wants_causal(run: Run) -> bool:
             return True
         return any(is_triangle(each) and not _is_elsewhere(run, name) for name, each in run.target.named_buffers())
     return False
+
+
+def _is_documented(run: Run) -> bool:
+    """Whether a sentence of the docstring says without a condition that it looks back only, and no flag has a say."""
+    kind = type(run.target)
+    if not isinstance(run.target, nn.Module) or is_installed(getattr(inspect.getmodule(kind), "__file__", None) or ""):
+        return False
+    if any(_says_causal(each.name) for each in (*parameters(kind), *parameters(run.target.forward))):
+        return False
+    text = inspect.cleandoc(vars(kind).get("__doc__") or "")
+    sentences = [each for each in SENTENCES.split(text) if CAUSAL.search(each)]
+    return bool(sentences) and not any(CONDITIONAL.search(each) for each in sentences)
 
 
 def unread_flags(run: Run) -> list[str]:

@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 from headwise.calls import call_role, callee, mask_arguments, parameters
-from headwise.dataflow import AttentionOps, AttentionPattern, MarkedOp, Run, allowed_by, attentions, find_pattern
+from headwise.dataflow import (
+    LEARNED,
+    AttentionOps,
+    AttentionPattern,
+    MarkedOp,
+    Run,
+    allowed_by,
+    attentions,
+    find_pattern,
+)
 from headwise.diagnosis.checks.mask_arguments import waits_for_another, withheld
 from headwise.diagnosis.checks.mask_effects import also_wrong, is_shared_out, mistaken, source_turned
 from headwise.diagnosis.checks.mask_path import arranged, home_of, nudges, reached_by, uses
@@ -42,6 +51,8 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         if allowed is None:
             continue
         wanted = allowed[with_mask.sample, with_mask.row, with_mask.column] | _of_others(with_mask, without)
+        # a mask of the tokens says nothing of what is learned beside them
+        wanted |= (with_mask.source >= LEARNED) & bool((with_mask.source < LEARNED).any())
         if not bool(without.weights.isfinite().all()):
             # what holds NaN with no mask tells nothing of one; a mask that hides nothing is one
             is_of_mask = bool(free.plan.mask) and any(uses(each, reached_by(masked)) for each in a.path)
@@ -116,15 +127,15 @@ def _suspect(
         span = (attention.softmax or attention.scores or attention.context).operation.span
     if attention.fused:
         span = attention.context.span if entry is None else span
-    if kind == "mask-ignored" and entry is None:
-        span = withheld(run, attention) or span
+    without = withheld(run, attention) if kind == "mask-ignored" and not on_path else None
+    span = without or span
     error = float((masked.weights.nan_to_num() * (~wanted)).sum(dim=-1).max())
     place = None if attention.softmax is None else attention.softmax.span
     is_product = kind == "mask-weak-fill" and entry is not None and entry.name in PRODUCTS
     return Suspect(
         "mask-multiplied" if is_product else kind, span, hiding(run, attention, on_path, source),
         said={"leak": percent(error), "_softmax": place},
-        is_local=True, home=None if is_product else home_of(run, kind, entry, reached),
+        is_local=True, home=None if is_product or without else home_of(run, kind, entry, reached),
     )  # fmt: skip
 
 

@@ -72,21 +72,36 @@ def withheld(run: Run, attention: AttentionOps) -> Span | None:
     if span is None or not isinstance(run.target, nn.Module) or is_elsewhere(run, run.plan.mask):
         return None
     match = MODULE.search(span.source)
-    module = getattr(run.target, match[1], None) if match is not None else None
-    if not isinstance(module, nn.Module) or re.search(rf"\b{re.escape(run.plan.mask)}\b", span.source):
+    called = getattr(run.target, match[1], None) if match is not None else None
+    function = called.forward if isinstance(called, nn.Module) else called
+    if not inspect.ismethod(function) or re.search(rf"\b{re.escape(run.plan.mask)}\b", span.source):
         return None
-    return span if mask_arguments(parameters(module.forward)) else None
+    return span if mask_arguments(parameters(function)) else None
 
 
 def is_unread(target: Any, name: str) -> bool:
-    """Whether the code of what is called reads an argument nowhere, and says nowhere that it does not."""
+    """Whether what is called reads an argument nowhere but to change it, and says nowhere that it does not."""
     try:
-        source = textwrap.dedent(inspect.getsource(callee(target)))
+        function: Any = getattr(target, "forward", target) if isinstance(target, type) else callee(target)
+        source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
         tree = ast.parse(source)
     except (OSError, TypeError, SyntaxError):
         return False
-    reads = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
-    return all(each.id not in (name, "locals") for each in reads) and not UNUSED.search(source)
+    changes = {inner for node in ast.walk(tree) if _only_changes(node, name) for inner in ast.walk(node)}
+    reads = [
+        node for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in changes
+    ]  # fmt: skip
+    return all(node.id not in (name, "locals") for node in reads) and not UNUSED.search(source)
+
+
+def _only_changes(node: ast.AST, name: str) -> bool:
+    """Whether a statement gives a name another value, alone or where one was given, and does nothing else."""
+    if isinstance(node, ast.If):
+        return not node.orelse and all(_only_changes(statement, name) for statement in node.body)
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return False
+    return isinstance(node.targets[0], ast.Name) and node.targets[0].id == name
 
 
 def waits_for_another(run: Run) -> bool:

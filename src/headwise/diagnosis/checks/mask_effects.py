@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headwise.dataflow import AttentionPattern
+from headwise.dataflow import LEARNED, AttentionPattern
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 
 __all__ = ["also_wrong", "is_shared_out", "mistaken", "source_turned"]
 
 CLEAR = 1e-4
+# a mask is looked for up to so many places off
+MOST_SHIFTED = 8
 
 
 def mistaken(masked: AttentionPattern, free: AttentionPattern, allowed: Tensor, wanted: Tensor) -> str:
@@ -46,6 +48,8 @@ def mistaken(masked: AttentionPattern, free: AttentionPattern, allowed: Tensor, 
         return another
     if _is_of_rows(masked, allowed, before):
         return "mask-axis"
+    if _is_shifted(masked, allowed, before):
+        return "mask-shifted"
     if bool((masked.weights.isnan().any(dim=-1, keepdim=True) & right.any(dim=-1, keepdim=True)).any()):
         # a query that has keys to see
         return "mask-nan"
@@ -104,6 +108,24 @@ def _of_another(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> st
             return ""
         every &= torch.tensor(fits)
     return "mask-broadcast" if bool(every.any()) else "mask-repeat-order"
+
+
+def _is_shifted(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> bool:
+    """Whether each key is seen where the mask allows one that stands a fixed number of places beside it."""
+    columns = allowed.shape[2]
+    # as many places as there are keys beside the tokens need fewer of them to tell
+    beside = int((masked.source[0, 0] >= LEARNED).sum())
+    own, visible = (masked.source < LEARNED) & before, masked.visible & before
+    for shift in (each for far in range(1, MOST_SHIFTED + 1) for each in (far, -far)):
+        place = masked.column + shift
+        is_within = own & (place >= 0) & (place < columns)
+        wanted = allowed[masked.sample, masked.row, place.clamp(0, columns - 1)]
+        rows = (is_within & wanted).any(dim=-1, keepdim=True)
+        is_told = abs(shift) == beside or int(masked.column[is_within].unique().numel()) > 1
+        is_told &= bool((is_within & rows & ~wanted).any() | (is_within & rows & ~visible).any())
+        if is_told and bool(((visible == wanted) | ~is_within | ~rows).all()):
+            return True
+    return False
 
 
 def _is_of_rows(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> bool:

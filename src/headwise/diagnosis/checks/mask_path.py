@@ -11,6 +11,7 @@ from headwise.source import Span, fill_of, made_at
 __all__ = ["arranged", "home_of", "is_counted", "nudges", "reached_by", "uses"]
 
 # what makes of a mask the numbers that are added to scores
+MOVES = frozenset({"pad", "roll", "cat", "concat", "concatenate"})
 FILLS = frozenset({"*", "*=", "mul", "mul_", "masked_fill", "masked_fill_", "where"})
 # a change of scores that hides nothing
 LITTLE = 1e-3
@@ -59,6 +60,9 @@ def home_of(run: Run, kind: str, entry: MarkedOp | None, reached: set[int]) -> S
         broken = [op for op in makers if any(output.value is not None and bool(output.value.isnan().any())
                                                for output in op.outputs)]  # fmt: skip
         return broken[0].span if broken else made_at(entry.span, entry.operation.chain, fill_of)
+    if kind == "mask-shifted":
+        moved = [op for op in makers if op.last in MOVES]
+        return moved[-1].span if moved else None
     if kind == "mask-broadcast":
         # all samples have become one
         lost = [each for each in makers if each.last in SUMS or each.name == "index"]

@@ -150,6 +150,20 @@ FAULTS = (
         ),
     ),
     Fault(
+        "mask-shifted", FAULT, "formula",
+        CROSS(("mask == 0", "mask.roll(1, dims=-1) == 0")),
+        Words(
+            "The mask is off by some keys: each key is masked where the mask says so of another.",
+            "Padding is attended to, and as many real keys are masked.",
+            "Add entries to the mask on the side, and as many, where keys are added; shift it nowhere else.",
+        ),
+        Words(
+            "掩码错开了几个键：每个键按另一个键的掩码被遮住。",
+            "填充被关注，而同样多的真实键被遮住。",
+            "在哪一侧添加键，就在掩码的同一侧补上同样多的项；别处不要移动它。",
+        ),
+    ),
+    Fault(
         "mask-repeat-order", FAULT, "formula",
         MERGED(("mask.repeat_interleave(self.n_heads, dim=0)", "mask.repeat(self.n_heads, 1, 1)")),
         Words(

@@ -118,6 +118,25 @@ FAULTS = (
         has_patch=True,
     ),
     Fault(
+        "projection-part-unused", FAULT, "law",
+        SELF(
+            ("self.v_proj = nn.Linear(d_model, d_model)", "self.v_proj = nn.Linear(d_model, 2 * d_model)"),
+            ("v = self.split(self.v_proj(x))", "v, gate = self.v_proj(x).chunk(2, dim=-1)\n        v = self.split(v)"),
+            at="v, gate",
+        ),
+        Words(
+            "A part of what a projection gives, {name}, is never used.",
+            "The weights that make it are never trained; where another part stands in its place, the output is wrong.",
+            "Use {name} where it belongs, or make the projection smaller.",
+        ),
+        Words(
+            "投影输出中的一部分 {name} 从未使用。",
+            "产生它的权重得不到训练；若别的部分占了它的位置，输出就是错的。",
+            "在该用的地方用上 {name}，或缩小这个投影。",
+        ),
+        general="projection-unused",
+    ),
+    Fault(
         "projection-discarded", FAULT, "law",
         SELF((RETURN, "self.out_proj(context.flatten(2))\n        return context.flatten(2)"), at="self.out_proj(con"),
         Words(

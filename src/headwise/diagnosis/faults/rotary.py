@@ -1,7 +1,7 @@
-"""Faults of rotary positions: what is rotated, how often, and by which angles."""
+"""Faults of positions: what is rotated, how often, and by which angles, and what is added to scores by distance."""
 
 from headwise.diagnosis.faults.fault import FAULT, Fault, Words
-from headwise.diagnosis.faults.templates import ROTARY
+from headwise.diagnosis.faults.templates import ROTARY, SELF
 
 __all__ = ["FAULTS"]
 
@@ -99,5 +99,54 @@ FAULTS = (
             "新 token 的位置从缓存的末尾数起。",
         ),
         general="rotary-wrong",
+    ),
+    Fault(
+        "distance-bias-sign", FAULT, "law",
+        SELF(
+            (
+                "scores = scores / math.sqrt(self.head_dim)",
+                "place = torch.arange(x.shape[1])\n"
+                "        far = (place[:, None] - place).abs()\n"
+                "        scores = scores / math.sqrt(self.head_dim) + 0.5 * far",
+            ),
+            at="+ 0.5 * far",
+        ),
+        Words(
+            "What is added to the scores grows with the distance of a key: far keys are favoured.",
+            "A linear bias of distances (ALiBi) is to take from the scores of far keys, and this one adds to them.",
+            "Subtract the slope times the distance.",
+        ),
+        Words(
+            "加到分数上的量随键的距离增大：远处的键被偏爱。",
+            "线性的距离偏置（ALiBi）应当减小远处键的分数，这里却增大了。",
+            "减去斜率与距离的乘积。",
+        ),
+    ),
+    Fault(
+        "position-bias-constant", FAULT, "law",
+        SELF(
+            (
+                "        self.dropout = nn.Dropout(0.1)\n",
+                "        self.dropout = nn.Dropout(0.1)\n        self.near = nn.Embedding(32, n_heads)\n",
+            ),
+            (
+                "scores = scores / math.sqrt(self.head_dim)",
+                "place = torch.arange(x.shape[1])\n"
+                "        far = (place[:, None] - place).clamp(0, 31) * 0\n"
+                "        bias = self.near(far).permute(2, 0, 1)\n"
+                "        scores = scores / math.sqrt(self.head_dim) + bias",
+            ),
+            at="bias = self.near",
+        ),
+        Words(
+            "Every pair of tokens reads the same row of {name}.",
+            "What is the same for all keys changes no weight: distances are not told apart.",
+            "Check the sign and the range of the distances that are looked up.",
+        ),
+        Words(
+            "每一对 token 读到的都是 {name} 的同一行。",
+            "对所有键都相同的量不改变任何权重：距离无从区分。",
+            "检查所查距离的符号和范围。",
+        ),
     ),
 )  # fmt: skip
