@@ -14,6 +14,7 @@ from headwise.calls.candidates import calls, extras, is_narrow, wanted
 from headwise.calls.code_errors import is_of_code
 from headwise.calls.constructor_arguments import Draft
 from headwise.calls.constructor_errors import halved, rebuilt
+from headwise.calls.documented_axes import documented_axes, is_degenerate
 from headwise.calls.equations import fixed_at
 from headwise.calls.layouts import Family
 from headwise.calls.module_arguments import opening
@@ -56,6 +57,7 @@ class Bench:
         self.ran = Attempts(finite=wish.finite)
         self.runs = self.ran.all_run
         every = parameters(function) or starred(function)
+        self.documented = {} if wish.call else documented_axes(target, [each.name for each in every])
         self.called = [each for each in every if each.name != wish.masked]
         # a mask that must be there is there from the beginning
         self.is_masked = any(each.name == wish.masked and each.default is EMPTY for each in every)
@@ -192,6 +194,8 @@ class Bench:
             if attempt.error is not None and is_of_code(attempt.error, candidate):
                 self.telling.append(candidate)
             if attempt.error is None:
+                if is_degenerate(candidate, self.documented):
+                    continue
                 if (lasting := plan_variants.lasting(candidate, self.runs)) is not None:
                     return lasting
             elif depth < DEEPEST:

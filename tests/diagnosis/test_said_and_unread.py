@@ -1,0 +1,218 @@
+"""What a class says of itself and does not do, and what it makes and does not read; beside each the same put right."""
+
+import pytest
+
+from tests.diagnosis.written import HEAD, found_in, line_of
+
+ALIKE = (
+    HEAD
+    + '''
+class Attend(nn.Module):
+    """Patches with one that is learned before them: (batch, patches, width) -> (batch, classes)."""
+
+    def __init__(self, width=48, heads=4, classes=5):
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(1, 1, width))
+        self.mix = nn.MultiheadAttention(width, heads{way})
+        self.out = nn.Linear(width, classes)
+
+    def forward(self, patches):
+        patches = torch.cat([self.first.expand(patches.shape[0], -1, -1), patches], dim=1)
+        return self.out(self.mix(patches, patches, patches)[0][:, 0])
+'''
+)
+SAID = (
+    HEAD
+    + '''
+class Attend(nn.Module):
+    """{says}"""
+
+    def __init__(self, width, heads, reach=4):
+        super().__init__()
+        self.heads, self.reach = heads, reach
+        self.three = nn.Linear(width, 3 * width)
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.three(x).chunk(3, -1))
+        place = torch.arange(x.shape[1])
+        back = place[:, None] - place
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask={near})
+        return y.transpose(1, 2).flatten(2)
+'''
+)
+LAYER = (
+    HEAD
+    + '''
+class Attend(nn.Module):
+    """own_mask: (targets, targets), True = may see; other_mask: (batch, sources), True = a real token."""
+
+    def __init__(self, width=48, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.own, self.other = (nn.ModuleList(nn.Linear(width, width) for _ in range(4)) for _ in range(2))
+
+    def mix(self, parts, x, y, mask=None):
+        q, k, v = (p(t).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p, t in zip(parts, (x, y, y)))
+        s = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+        s = s if mask is None else s.masked_fill(~mask, -1e4)
+        return parts[3]((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+    def forward(self, target, source, own_mask=None, other_mask=None):
+        if other_mask is not None:
+            other_mask = other_mask[:, None, None]
+        target = target + self.mix(self.own, target, target, own_mask)
+        return target + self.mix(self.other, target, source{passed})
+'''
+)
+SHIFTED_BY = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width: int = 48, heads: int = 4):
+        super().__init__()
+        self.heads, self.size = heads, width // heads
+        self.norm = nn.LayerNorm(width, elementwise_affine=False)
+        self.three, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.by = nn.Linear(width, 3 * width)
+
+    def forward(self, x, cond):
+        up, more, gate = self.by(F.silu(cond)).chunk(3, dim=-1)
+        y = self.norm(x) * (1 + more.unsqueeze(1)) + up.unsqueeze(1)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.three(y).chunk(3, -1))
+        q = q{scaled}
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return x + gate.unsqueeze(1) * self.join(y)
+"""
+)
+MEMORIES = (
+    HEAD
+    + '''
+class Attend(nn.Module):
+    """mask: (batch, tokens) bool, True = a token."""
+
+    def __init__(self, width, heads=4, size=8, kept=2):
+        super().__init__()
+        self.heads, self.kept, self.size = heads, kept, size
+        self.three, self.join = nn.Linear(width, 3 * heads * size), nn.Linear(heads * size, width)
+        self.more_k, self.more_v = (nn.Parameter(torch.randn(1, heads, kept, size)) for _ in range(2))
+
+    def forward(self, x, mask=None):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.three(x).chunk(3, -1))
+        k, v = (torch.cat([m.expand(len(x), -1, -1, -1), t], dim=2) for m, t in ((self.more_k, k), (self.more_v, v)))
+        s = q @ k.transpose(-1, -2) / self.size ** 0.5
+        if mask is not None:
+            mask = F.pad(mask, {side}, value=True)
+            s = s.masked_fill(~mask[:, None, None], -1e4)
+        return self.join((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+'''
+)
+TABLE = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width=48, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.three, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.near = nn.Embedding(16, heads)
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.three(x).chunk(3, -1))
+        place = torch.arange(x.shape[1])
+        rows = ({back}).clamp(0, 15)
+        s = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5 + self.near(rows).permute(2, 0, 1)
+        s = s.masked_fill(place > place[:, None], float("-inf"))
+        return self.join((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+)
+SLOPES = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width=48, heads=4, longest=64):
+        super().__init__()
+        self.heads = heads
+        self.three, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        back = torch.arange(longest)[:, None] - torch.arange(longest)
+        slopes = (2.0 ** -torch.arange(1, heads + 1)).view(-1, 1, 1)
+        self.register_buffer("far", ({sign}slopes * back).masked_fill(back < 0, float("-inf")))
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.three(x).chunk(3, -1))
+        s = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+        s = s + self.far[:, :x.shape[1], :x.shape[1]]
+        return self.join((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+)
+PAIRS = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width=48, heads=3):
+        super().__init__()
+        self.heads, self.size = heads, width // heads // 2
+        self.q, self.k, self.v, self.join = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x):
+        b, n, _ = x.shape
+        q1, q2 = self.q(x).view(b, n, self.heads, 2, self.size).permute(3, 0, 2, 1, 4)
+        k1, k2 = self.k(x).view(b, n, self.heads, 2, self.size).permute(3, 0, 2, 1, 4)
+        v = self.v(x).view(b, n, self.heads, -1).transpose(1, 2)
+        w1 = (q1 @ k1.mT / self.size ** 0.5).softmax(-1)
+        w2 = ({which} @ k2.mT / self.size ** 0.5).softmax(-1)
+        return self.join(((w1 - 0.5 * w2) @ v).transpose(1, 2).flatten(2))
+"""
+)
+CAUSAL = "Causal attention in which a token sees itself and a few before it."
+BOTH = "(back >= 0) & (back < self.reach)"
+# the source with what is wrong, the same put right, the kind, and a part of the line
+CASES = {
+    "tokens along the batch, of which one is learned": (
+        ALIKE, {"way": ""}, {"way": ", batch_first=True"}, "batch-length-confused", "self.mix(patches"),
+    "said to be causal": (
+        SAID, {"says": CAUSAL, "near": "back < self.reach"}, {"says": CAUSAL, "near": BOTH}, "causal-missing",
+        "F.scaled"),
+    "a mask that is shaped and not passed on": (
+        LAYER, {"passed": ""}, {"passed": ", other_mask"}, "mask-ignored", "self.mix(self.other"),
+    "one vector a sample, and scaled twice": (
+        SHIFTED_BY, {"scaled": " * self.size ** -0.5"}, {"scaled": ""}, "scale-twice", "self.size ** -0.5"),
+    "a mask of other keys beside learned ones": (
+        MEMORIES, {"side": "(0, self.kept)"}, {"side": "(self.kept, 0)"}, "mask-shifted", "F.pad"),
+    "one row of a table for all": (
+        TABLE, {"back": "place - place[:, None]"}, {"back": "place[:, None] - place"}, "position-bias-constant",
+        "rows ="),
+    "slopes that favour what is far": (
+        SLOPES, {"sign": ""}, {"sign": "-"}, "distance-bias-sign", "self.far[:"),
+    "half of a projection": (PAIRS, {"which": "q1"}, {"which": "q2"}, "projection-part-unused", "k2.mT"),
+}  # fmt: skip
+
+
+def faults_of(source):
+    return [(each.kind, each.line) for each in found_in(source).findings if each.severity == "fault"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_wrong_is_found_on_its_line(case):
+    source, wrong, _, kind, part = CASES[case]
+    text = source.format(**wrong)
+    assert faults_of(text) == [(kind, line_of(text, part))]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_put_right_it_is_sound(case):
+    source, _, right, _, _ = CASES[case]
+    found = found_in(source.format(**right))
+    assert (found.verdict, faults_of(source.format(**right))) == ("sound", [])
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "Attention of near tokens, causal or not.",
+        "Attention of near tokens. A causal mask is for the caller to give.",
+        "Attention of near tokens. Unlike the causal one, it looks both ways.",
+        "近处的注意力，不是因果的。",
+    ],
+)
+def test_a_condition_or_a_denial_asks_for_no_order(says):
+    assert faults_of(SAID.format(says=says, near="back.abs() < self.reach")) == []
