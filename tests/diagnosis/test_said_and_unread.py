@@ -163,6 +163,40 @@ class Attend(nn.Module):
         return self.join(((w1 - 0.5 * w2) @ v).transpose(1, 2).flatten(2))
 """
 )
+FOR_INFERENCE = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width=48, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.three, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    @torch.{mode}()
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.three(x).chunk(3, -1))
+        return self.join(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+"""
+)
+PLANE = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, channels=24, width=6, height=5, heads=3):
+        super().__init__()
+        self.heads, self.size = heads, channels // heads
+        self.three = nn.Conv2d(channels, 3 * channels, 1)
+        self.up = nn.Parameter(torch.randn(heads, self.size, height, 1))
+        self.along = nn.Parameter(torch.randn(heads, self.size, 1, width))
+
+    def forward(self, x):
+        b, c, h, w = x.shape
+        q, k, v = (t.reshape(b, self.heads, self.size, h * w) for t in self.three(x).chunk(3, 1))
+        k = k + (self.up + self.along).flatten(2)
+        weights = (q.transpose(2, 3) @ k / self.size ** 0.5).softmax(-1)
+        return (v @ weights.transpose(2, 3)).reshape(b, c, h, w)
+"""
+)
 CAUSAL = "Causal attention in which a token sees itself and a few before it."
 BOTH = "(back >= 0) & (back < self.reach)"
 # the source with what is wrong, the same put right, the kind, and a part of the line
@@ -216,3 +250,13 @@ def test_put_right_it_is_sound(case):
 )
 def test_a_condition_or_a_denial_asks_for_no_order(says):
     assert faults_of(SAID.format(says=says, near="back.abs() < self.reach")) == []
+
+
+def test_what_is_made_for_inference_is_not_to_be_trained():
+    found = found_in(FOR_INFERENCE.format(mode="inference_mode"))
+    assert (found.verdict, faults_of(FOR_INFERENCE.format(mode="inference_mode"))) == ("sound", [])
+    assert [kind for kind, _ in faults_of(FOR_INFERENCE.format(mode="no_grad"))] == ["gradient-cut"]
+
+
+def test_an_image_is_as_large_as_the_constructor_is_told():
+    assert (found_in(PLANE).verdict, faults_of(PLANE)) == ("sound", [])

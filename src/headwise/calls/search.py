@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, product
@@ -47,6 +48,8 @@ SPARE = 6
 MOST_AXES = 8
 WANTING = ("None", "not bool", "got (bool", "'bool' object")
 CHANNELS = ("channels", "in_channels", "in_chans", "num_channels")
+# what a constructor calls the height and the width of the images that it is built for
+SIDES = (("height", "width"), ("h", "w"), ("fmap_h", "fmap_w"), ("img_h", "img_w"), ("feat_h", "feat_w"))
 
 
 class Search:
@@ -268,6 +271,11 @@ def _order(shape: Sequence[Any]) -> list[str]:
     return ["L" if axis in ("L", "S") else str(axis) if axis == "B" else "" for axis in shape]
 
 
+def _parameters_of(target: Any) -> list[inspect.Parameter]:
+    """The parameters of a class's constructor; of others none."""
+    return parameters(target) if isinstance(target, type) else []
+
+
 def _image_sizes(target: Any, init: Mapping[str, Any]) -> dict[str, str]:
     """The height and the width ("image"), as two expressions, and the number of "channels", where they are known."""
     out: dict[str, str] = {}
@@ -278,7 +286,11 @@ def _image_sizes(target: Any, init: Mapping[str, Any]) -> dict[str, str]:
             out["image"] = " ".join(map(str, value["_tuple"]))
         elif init_role(name) == "patch" and isinstance(value, str):
             out.setdefault("image", f"n*{value} n*{value}")
-    for parameter in parameters(target) if isinstance(target, type) else []:
+    sides = {each.name: str(init.get(each.name, each.default)) for each in _parameters_of(target)}
+    for names in SIDES:
+        if set(names) <= set(sides) and "image" not in out:
+            out["image"] = " ".join(sides[name] for name in names)
+    for parameter in _parameters_of(target):
         if parameter.name in CHANNELS:
             out["channels"] = str(init.get(parameter.name, parameter.default))
     return out

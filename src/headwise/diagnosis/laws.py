@@ -14,6 +14,7 @@ from headwise.diagnosis.checks.batch_leak import sample_leaks, tells_samples
 from headwise.diagnosis.checks.causal_intent import wants_causal
 from headwise.diagnosis.checks.dropout import dropping_suspects, has_dropout
 from headwise.diagnosis.checks.edge_cases import edge_suspects, half_suspects
+from headwise.diagnosis.checks.gradients import is_for_inference
 from headwise.diagnosis.checks.head_divisibility import dividing_suspects
 from headwise.diagnosis.checks.head_split import missing_projection
 from headwise.diagnosis.checks.inputs import ignored_inputs, shared_projections
@@ -85,6 +86,8 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         )
         exam.examined |= {"empty rows": True}
     exam.examined |= {"training": True, "gradients": True}
+    if is_for_inference(type(run.target)):
+        exam.examined["gradients"] = Missed("doctor.missed.not_trained")
     if fact(has_dropout, exam.free, rerun):
         exam.examined["dropout"] = True
     return out + _of_calls(exam, run, free, rerun, out)
@@ -136,7 +139,7 @@ def _of_calls(
 def _training(plan: Plan, exam: Examination, rerun: Callable[..., Run]) -> list[Suspect]:
     """What a backward through one plan shows."""
     run = rerun(plan=plan, gradients=True)
-    if run.record.failure is not None:
+    if run.record.failure is not None or is_for_inference(type(run.target)):
         return []
 
     def again(stand_ins: dict[Site, Callable[..., Any]]) -> Run:

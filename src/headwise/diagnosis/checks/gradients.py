@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,9 +12,9 @@ import torch
 from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
-from headwise.source import Span, code_at, span_like
+from headwise.source import Span, code_at, function_node, span_like
 
-__all__ = ["gradient_cut"]
+__all__ = ["gradient_cut", "is_for_inference"]
 
 StandIns = dict[Site, Callable[..., Any]]
 DETACHING = frozenset({"detach", "detach_", "data", "numpy", "item", "tolist"})
@@ -50,6 +51,13 @@ def gradient_cut(
         if sufficient is not None:
             return [_suspect(kind, first, sufficient, said)]
     return []
+
+
+def is_for_inference(kind: Any) -> bool:
+    """Whether the forward of a class is declared to run in inference mode, where nobody asks for gradients."""
+    function = inspect.unwrap(getattr(kind, "forward", kind))
+    node = function_node(function.__code__) if inspect.isfunction(function) else None
+    return node is not None and any("inference_mode" in ast.unparse(each) for each in node.decorator_list)
 
 
 def _with(stand_ins: StandIns, entries: Sequence[MarkedOp]) -> StandIns:

@@ -13,6 +13,7 @@ from headwise.calls import Plan
 from headwise.dataflow import MarkedOp, ProvenanceTracker, Run, arguments, default_dtype
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropout import dropping, with_dropout
+from headwise.diagnosis.checks.gradients import is_for_inference
 from headwise.diagnosis.checks.parameters import (
     broken_backward,
     cut_gradients,
@@ -37,6 +38,8 @@ FLAT = frozenset({"round", "round_", "floor", "floor_", "ceil", "ceil_", "trunc"
 def step_suspects(plan: Plan, exam: Any, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
     """What goes wrong in train mode only, or in the second step of a training; and what was tried."""
     there = with_dropout(plan)
+    if isinstance(plan.target, type) and is_for_inference(plan.target):
+        return [], Missed("doctor.missed.not_trained")
     trained = rerun(plan=there, more_change=dropping, training=True)
     if trained.failure is not None:
         if is_refusal(trained.failure):

@@ -66,6 +66,6 @@ def _lines_of_pair(function: ast.FunctionDef, name: str) -> Iterator[int]:
     """The lines where the partners of a name are read: k2 is one of q2."""
     ending = PAIR.search(name)
     for node in ast.walk(function):
-        if ending and isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id != name:
-            if (other := PAIR.search(node.id)) is not None and other[0] == ending[0]:
-                yield node.lineno
+        other = PAIR.search(node.id) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else None
+        if ending and other and other[0] == ending[0] and other.string != name:
+            yield getattr(node, "lineno", function.lineno)
