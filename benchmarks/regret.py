@@ -236,7 +236,7 @@ def _block(call: Run, count: int) -> float:
     start = time.perf_counter()
     for _ in range(count):
         call()
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return (time.perf_counter() - start) / count
 

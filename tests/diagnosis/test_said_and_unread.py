@@ -243,6 +243,12 @@ def test_put_right_it_is_sound(case):
     "says",
     [
         "Attention of near tokens, causal or not.",
+        "Attention over covariates, by which causal effects are estimated.",
+        "Replaces the causal attention of GPT with full attention.",
+        "Encoder self-attention of an autoregressive translation model.",
+        "Autoregressive attention from right to left.",
+        "Attends to past and future tokens alike, as the teacher of a causal student.",
+        "因果推断中协变量之间的注意力。",
         "Attention of near tokens. A causal mask is for the caller to give.",
         "Attention of near tokens. Unlike the causal one, it looks both ways.",
         "近处的注意力，不是因果的。",
@@ -260,3 +266,92 @@ def test_what_is_made_for_inference_is_not_to_be_trained():
 
 def test_an_image_is_as_large_as_the_constructor_is_told():
     assert (found_in(PLANE).verdict, faults_of(PLANE)) == ("sound", [])
+
+
+ADDED = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width=48, heads=4, side=14):
+        super().__init__()
+        self.heads, self.side = heads, side
+        self.three, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.near = nn.Embedding(2 * side, heads)
+        self.register_buffer("slopes", (2.0 ** -torch.arange(1, heads + 1)).view(-1, 1, 1))
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.three(x).chunk(3, -1))
+        place = torch.arange(x.shape[1])
+        back = place[:, None] - place
+        far = self.slopes * back.abs()
+        s = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+        {added}
+        return self.join((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+)
+RIGHT = {
+    "coarse buckets": "s = s + self.near((back.abs() // 16).clamp(max=15)).permute(2, 0, 1)",
+    "near and far": "s = s + self.near((back.abs() > 8).long()).permute(2, 0, 1)",
+    "rows of an image": "s = s + self.near(back // self.side + self.side - 1).permute(2, 0, 1)",
+    "segments that are all one": "s = s + self.near((back == 100).long()).permute(2, 0, 1)",
+    "slopes taken from": "s = s - far",
+    "costs": "s = -(far - s)",
+    "costs with their sign later": "s = s * -1\n        s = -(s + far)",
+    "costs on the left": "s = -far - s * -1",
+}
+
+
+def of_distances(added):
+    """The faults of what is added by distance; a table may have no use in a case."""
+    kinds = [kind for kind, _ in faults_of(ADDED.format(added=added))]
+    return [kind for kind in kinds if kind in ("distance-bias-sign", "position-bias-constant")]
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_a_right_term_of_distances_is_no_fault(case):
+    assert of_distances(RIGHT[case]) == []
+
+
+@pytest.mark.parametrize("added", ["s = s + far", "s = -(-s - far)", "s = far - s * -1"])
+def test_a_term_that_favours_what_is_far_is_a_fault_however_it_enters(added):
+    assert of_distances(added) == ["distance-bias-sign"]
+
+
+USED = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width=48, heads=4, experts=16):
+        super().__init__()
+        self.heads, self.fade = heads, 0.0
+        self.three, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.router, self.up, self.down = nn.Linear(width, experts), nn.Linear(width, 8), nn.Linear(8, width)
+        self.latent = nn.Parameter(torch.randn(1, 5, width))
+
+    def mix(self, x):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.three(x).chunk(3, -1))
+        w = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1)
+        return self.join((w @ v).transpose(1, 2).flatten(2)), w.transpose(1, 2)
+
+    def forward(self, x):
+        y, weights = self.mix(x)
+        {then}
+"""
+)
+THEN = {
+    "weights that nobody wants, and a router": (
+        "best, place = self.router(y).topk(2)\n        return y * best.softmax(-1).sum(-1, keepdim=True)"
+        " + self.down(self.up(y).relu())"
+    ),
+    "weights that nobody wants, and dead units": "return self.down((self.up(y) - 4).relu()) + y",
+}
+
+
+@pytest.mark.parametrize("case", THEN)
+def test_what_a_layer_does_not_train_at_first_is_no_part_that_is_unread(case):
+    assert "projection-part-unused" not in [kind for kind, _ in faults_of(USED.format(then=THEN[case]))]
+
+
+def test_a_gate_that_is_off_at_first_hides_no_input():
+    faded = USED.format(then="return self.latent[:, : x.shape[1]].mean(1, keepdim=True) + self.fade * y")
+    assert [kind for kind, _ in faults_of(faded) if kind in ("input-unused", "batch-length-confused")] == []

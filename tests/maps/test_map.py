@@ -69,7 +69,7 @@ def test_tiles_and_strips_join_without_a_seam(mask, monkeypatch):
     for name, number in {"ENTRIES": 200, "ROWS": 8, "GRID": 4, "SMALL": 0}.items():
         monkeypatch.setattr(f"headwise.maps.rows.{name}", number)
     monkeypatch.setattr("torch.get_num_threads", lambda: 3)
-    shape = Shape(Lq=13, Lk=19)
+    shape = Shape(Lq=21, Lk=19)
     for rule in ("no rule", "all of them"):
         assert_lawful(rules(mask, rule, shape), shape)
 
@@ -320,3 +320,23 @@ def test_autocast_rounds_q_and_k_as_attention_does_and_nothing_else():
 def test_heads_that_do_not_divide_are_refused():
     with pytest.raises(ShapeError, match="Hk=4 must divide Hq=6"):
         attention_map(torch.zeros(2, 6, 5, 11), torch.zeros(2, 4, 7, 11))
+
+
+@pytest.mark.parametrize("how", ["mean", "max"])
+def test_a_bin_that_is_longer_than_a_block_of_rows_takes_no_more_than_the_block(how, monkeypatch):
+    for name, number in {"ENTRIES": 200, "ROWS": 8, "GRID": 4, "SMALL": 0}.items():
+        monkeypatch.setattr(f"headwise.maps.rows.{name}", number)
+    gathered = []
+    where = torch.where
+
+    def counted(*given):
+        gathered.append(given[0].shape)
+        return where(*given)
+
+    monkeypatch.setattr("headwise.maps.statistics.torch.where", counted)
+    q, k, _ = tensors(Shape(Lq=37, Lk=11))
+    m = attention_map(q, k)
+    pool = torch.nn.functional.adaptive_avg_pool2d if how == "mean" else torch.nn.functional.adaptive_max_pool2d
+    torch.testing.assert_close(m.pooled(2, 5, how=how), pool(m.dense(), (2, 5)))
+    assert gathered
+    assert max(shape[1] for shape in gathered) <= 8

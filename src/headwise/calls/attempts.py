@@ -57,6 +57,8 @@ class Bench:
         self.ran = Attempts(finite=wish.finite)
         self.runs = self.ran.all_run
         every = parameters(function) or starred(function)
+        # a plan that gives one entry to an axis with a name is taken where no other runs
+        self.degenerate: Plan | None = None
         self.documented = {} if wish.call else documented_axes(target, [each.name for each in every])
         self.called = [each for each in every if each.name != wish.masked]
         # a mask that must be there is there from the beginning
@@ -194,9 +196,10 @@ class Bench:
             if attempt.error is not None and is_of_code(attempt.error, candidate):
                 self.telling.append(candidate)
             if attempt.error is None:
-                if is_degenerate(candidate, self.documented):
-                    continue
-                if (lasting := plan_variants.lasting(candidate, self.runs)) is not None:
+                lasting = plan_variants.lasting(candidate, self.runs)
+                if lasting is not None and is_degenerate(candidate, self.documented):
+                    self.degenerate = self.degenerate or lasting
+                elif lasting is not None:
                     return lasting
             elif depth < DEEPEST:
                 more = mended(candidate, attempt.error)

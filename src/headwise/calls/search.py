@@ -77,6 +77,7 @@ class Search:
             base, beyond = learned(bench.missed, self.wish, bench.reading, bench.ran, bench.learning, bench.renamed)
             bench.missed[:0] = [] if beyond is None else [beyond]
             bench.budget = Budget(LEARNING)
+        base = base or bench.degenerate
         if base is None:
             return Found((), self._failures(), bench.ran.has_nan)
         base = self._freed(loosened(base, bench.named, bench.runs) if self.wish.fixed else base)

@@ -290,4 +290,5 @@ def _log_sums(top: Tensor, total: Tensor, sink: Tensor | None) -> LogSum:
         return LogSum(top, log.masked_fill_(is_empty, 0.0), lse)
     logit = sink.to(top.dtype)[:, None]
     log = torch.logaddexp(log, logit - top).clamp_(max=torch.finfo(top.dtype).max)
-    return LogSum(torch.where(is_empty, logit, top), log.masked_fill_(is_empty, 0.0), torch.logaddexp(lse, logit))
+    whole = torch.where(logit.isposinf(), logit, torch.logaddexp(lse, logit))
+    return LogSum(torch.where(is_empty, logit, top), log.masked_fill_(is_empty, 0.0), whole)

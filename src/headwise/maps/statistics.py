@@ -238,7 +238,8 @@ class Picture(Statistic):
         """Take in rows of weights whose columns are pooled, (b, h, rows, w)."""
         some = slice(bisect_right(self._lasts, rows.start), bisect_left(self._firsts, rows.stop))
         firsts, lasts, counts = self._borders[:, some]
-        at = firsts.clamp(min=rows.start)[:, None] + self._steps
+        # of a long bin no more than the rows that are here
+        at = firsts.clamp(min=rows.start)[:, None] + self._steps[: rows.stop - rows.start]
         is_within = at < lasts.clamp(max=rows.stop)[:, None]
         # (b, h, bins, rows of the longest bin, w): what a bin has not, which may be NaN, adds nothing to it
         parts = pooled[:, :, (at - rows.start).clamp(max=pooled.shape[2] - 1)]

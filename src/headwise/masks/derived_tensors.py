@@ -61,7 +61,9 @@ class DerivedTable:
         for t, copy, version in zip(self.tensors, self.copies, self.versions, strict=True):
             if isinstance(copy, tuple):
                 shape, held = copy
-                if t.shape != shape or not t.is_contiguous() or string_at(t.data_ptr(), len(held)) != held:
+                if t.shape != shape or not t.is_contiguous() or (held and not t.data_ptr()):
+                    return False
+                if string_at(t.data_ptr(), len(held)) != held:
                     return False
             elif t.device.type == "cpu":
                 if not torch.equal(t, copy):
@@ -271,7 +273,10 @@ def _device_table_of(mask: Mask) -> DerivedTable | None:
 
 def _layout_table_of(mask: Mask) -> LayoutTable | None:
     tensors = tuple(leaf for leaf in pytree.tree_leaves(mask) if isinstance(leaf, Tensor))
-    if has_function(mask) or not tensors or any(type(t) is not Tensor or not t.is_cuda for t in tensors):
+    if has_function(mask) or not tensors:
+        return None
+    # what was made in inference mode can be saved for no backward pass, which a view of it may be
+    if any(type(t) is not Tensor or not t.is_cuda or t.is_inference() for t in tensors):
         return None
     return LayoutTable(tensors, (), (), layouts=tuple((t.shape, t.dtype, t.device) for t in tensors))
 

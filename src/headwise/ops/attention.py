@@ -56,7 +56,7 @@ def attention(
     """
     check_not_spread("hw.attention")
     is_handled, output = has_torch_function((q, k, v)), None
-    if isinstance(mask, Tensor) and (known := known_mask(mask)) is not None:
+    if not is_handled and isinstance(mask, Tensor) and (known := known_mask(mask)) is not None:
         mask = known
     is_plain = attn_bias is None and sink is None and softcap is None and generator is None
     # False equals 0.0, and is refused

@@ -36,7 +36,6 @@ PLAIN = (Tensor, nn.Parameter)
 Guards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
 # the newest calls that are recognized by their guards, those with one mask
 MOST_GUARDED = 4
-
 _without_mask: dict[Hashable, RepeatedCall | DeviceCall | Backend] = {}
 
 
@@ -85,8 +84,9 @@ class RepeatedCall:
 class GuardedCall(NamedTuple):
     """A repeated call, and what recognizes it: guards of q, k and v, and all else that its key holds.
 
-    has_grad: whether grad mode was on. numbers: how many k and the outputs hold alike, where both lie in memory without
-    gaps, the call is small, float32 and differentiated; else 0.
+    has_grad: whether grad mode was on. stream: the CUDA stream on which what is kept was made; 0: none. numbers: how
+    many k and the outputs hold alike, where both lie in memory without gaps, the call is small, float32 and
+    differentiated; else 0.
     """
 
     guards: Any
@@ -95,6 +95,7 @@ class GuardedCall(NamedTuple):
     threads: int
     has_grad: bool
     numbers: int
+    stream: int
     call: RepeatedCall | DeviceCall
 
     def run(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None) -> tuple[Tensor, bool]:
@@ -139,6 +140,7 @@ def recognized(
             and known.threads == torch.get_num_threads()
             and forward_ad._current_level < 0
             and _kernels_are_on(q)
+            and known.stream == _stream(q)
         ):
             return known if not kept.tensors or kept.is_current() else None
     return None
@@ -151,15 +153,20 @@ def _kernels_are_on(q: Tensor) -> bool:
     return q.is_cpu or (torch._C._get_mem_efficient_sdp_enabled() and torch._C._get_cudnn_sdp_enabled())
 
 
+def _stream(q: Tensor) -> int:
+    """The CUDA stream on which a call runs: what was made on another may not be there yet; 0: on the CPU."""
+    return 0 if q.is_cpu else int(torch._C._cuda_getCurrentRawStream(q.get_device()))
+
+
 def _guard(kept: DerivedTable, key: Any, call: Call, repeated: RepeatedCall | DeviceCall, out: Tensor) -> None:
     """Have the next such calls recognized; key: theirs, which has no further rules."""
-    _, _, scale, backend, _, threads, _ = key
+    _, _, scale, backend, _, threads, _, stream = key
     guards = Guards(call.q, call.k, call.v, dynamic_dims_sizes=None, dynamic_dims_strides=None)
     k, numbers = call.k, out.numel()
     is_small = k.is_cpu and out.requires_grad and k.dtype is torch.float32 and k.numel() == numbers < sdpa.GRAIN
     has_gaps = not (is_small and _is_dense(k) and _is_dense(out))
     has_grad = torch.is_grad_enabled()
-    newest = GuardedCall(guards, scale, backend, threads, has_grad, 0 if has_gaps else numbers, repeated)
+    newest = GuardedCall(guards, scale, backend, threads, has_grad, 0 if has_gaps else numbers, stream, repeated)
     kept.guarded = (newest, *kept.guarded[: MOST_GUARDED - 1])
 
 
@@ -203,7 +210,7 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
     )
     threads = torch.get_num_threads()
     layouts = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride())
-    key = (layouts, q.dtype, scale, backend, is_differentiated, threads, q.device)
+    key = (layouts, q.dtype, scale, backend, is_differentiated, threads, q.device, _stream(q))
     if dropout == 0 and rules["softcap"] is None and sink is None:
         return key if rules["generator"] is None else None
     # what is dropped is no rule of the choice, whether anything is

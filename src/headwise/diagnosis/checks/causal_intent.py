@@ -20,14 +20,17 @@ __all__ = ["filled_by", "is_step", "is_triangle", "unread_flags", "wants_causal"
 # the words of a name, in CamelCase or with underscores, and those that turn the next one round
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 DENYING = frozenset({"non", "not", "no", "un", "anti", "without"})
-# the sentences of a docstring, those about the order of tokens, and those that speak of some calls or other classes
-SENTENCES = re.compile(r"(?<=[.;。；])\s+|\n\s*\n|(?<=。)")
+# how a docstring begins that says what a class is, in which the order stands beside the attention itself
 CAUSAL = re.compile(
-    r"\bcausal(?:ly)?\b|\bautoregressive(?:ly)?\b|\bmasked self[- ]attention|因果|自回归", re.IGNORECASE
+    r"(?:(?:an?|the|multi-?head(?:ed)?|scaled|dot-product|fused|efficient|grouped|query|sliding|window|local)[\s-]+)*"
+    r"(?:causal|autoregressive|masked self)[\s,-]+(?:[\w-]+[\s,-]+){0,4}?(?:self-?)?attention\b"
+    r"|因果(?:自|多头|窗口)*注意力",
+    re.IGNORECASE,
 )
+# and what speaks of some calls or other classes only
 CONDITIONAL = re.compile(
-    r"\bnon\b|\bnot\b|\bno\b|\bnor?\b|optional|\bif\b|\bwhen|\bwhether\b|\bor\b|\beither\b|\bunless\b|\bcan\b|\bmay\b|"
-    r"support|bidirectional|\bwithout\b|\bunlike\b|=|\bfor\b|mask|非|不|可选|是否|或|如果|支持|掩码",
+    r"\b(?:non|not|no|nor|if|when|whether|or|either|unless|can|may|without|unlike|for|of|effects?|past and)\b|"
+    r"optional|support|bidirectional|right[ -]to[ -]left|=|mask\b|非|不|可选|是否|或|如果|支持|掩码|推断",
     re.IGNORECASE,
 )
 # what makes of a mask the numbers that are added to scores; below so much they hide keys
@@ -69,15 +72,16 @@ def wants_causal(run: Run) -> bool:
 
 
 def _is_documented(run: Run) -> bool:
-    """Whether a sentence of the docstring says without a condition that it looks back only, and no flag has a say."""
+    """Whether the docstring begins by saying without a condition that it looks back only, and no flag has a say."""
     kind = type(run.target)
     if not isinstance(run.target, nn.Module) or is_installed(getattr(inspect.getmodule(kind), "__file__", None) or ""):
         return False
     if any(_says_causal(each.name) for each in (*parameters(kind), *parameters(run.target.forward))):
         return False
-    text = inspect.cleandoc(vars(kind).get("__doc__") or "")
-    sentences = [each for each in SENTENCES.split(text) if CAUSAL.search(each)]
-    return bool(sentences) and not any(CONDITIONAL.search(each) for each in sentences)
+    if len(run.known) != 1:
+        return False
+    first = re.split(r"(?<=[.;；])\s|。|\n\s*\n", inspect.cleandoc(vars(kind).get("__doc__") or ""), maxsplit=1)[0]
+    return CAUSAL.match(first) is not None and CONDITIONAL.search(first) is None
 
 
 def unread_flags(run: Run) -> list[str]:

@@ -105,12 +105,13 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
 
 
 def _arriving_nowhere(run: Run, name: str, sources: set[str | None]) -> list[Suspect]:
-    """That the output stays the same whatever the one argument holds that an attention reads, and is not all zeros."""
-    if run.output is None or not bool(run.output.any()) or sources - {name}:
-        return []
+    """That the one argument which an attention reads changes nothing, since its samples are taken for tokens; not that
+    of a gate which is off at first.
+    """
     context = attentions(run)[0].context
-    kind = "batch-length-confused" if _takes_samples_for_tokens(context) else "input-unused"
-    return [Suspect(kind, context.span, said={"name": name}, proved=True)]
+    if sources - {name} or not _takes_samples_for_tokens(context):
+        return []
+    return [Suspect("batch-length-confused", context.span, said={"name": name}, proved=True)]
 
 
 def _takes_samples_for_tokens(entry: MarkedOp) -> bool:

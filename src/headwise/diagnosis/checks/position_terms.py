@@ -10,13 +10,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, made_from, makers
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, made_from
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span
 
 __all__ = ["position_suspects"]
 
 SUMS = frozenset({"+", "+=", "add", "add_", "-", "-="})
+# what lays all numbers beyond an edge on it
+CLAMPS = frozenset({"clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_max", "relu", "minimum", "maximum"})
 # scores below this are hidden; two numbers within the other are one
 HIDDEN, NEAR = -1e3, 1e-9
 # a weight above this is one
@@ -40,17 +42,32 @@ def position_suspects(run: Run) -> list[Suspect]:
 
 
 def _constant_lookup(run: Run, attention: AttentionOps, entry: MarkedOp) -> MarkedOp | None:
-    """The lookup in a table that makes what is added to scores, where all visible pairs read one row; None: none."""
+    """The lookup in a table that makes what is added to scores, where distances that differ were laid on one edge, so
+    that all visible pairs read one row; None: none.
+    """
     visible = None if attention.weights is None else attention.weights.gt(VISIBLE).any(dim=0)
     for maker in made_from(run, [entry]):
         index = next((each.value for each in maker.inputs if each.value is not None and _is_index(each.value)), None)
         is_lookup = maker.last == "embedding" and any(isinstance(each, nn.Parameter) for each in maker.tensors)
         if not is_lookup or index is None or visible is None or index.shape[-2:] != visible.shape:
             continue
-        rows = index[..., visible]
-        if min(visible.shape) > 1 and rows.shape[-1] > max(visible.shape) and bool((rows == rows.flatten()[0]).all()):
+        if _is_one(index[..., visible]) and any(_is_clamped(each, visible) for each in made_from(run, [maker])):
             return maker
     return None
+
+
+def _is_one(numbers: Tensor) -> bool:
+    return numbers.numel() > 0 and bool((numbers == numbers.flatten()[0]).all())
+
+
+def _is_clamped(maker: MarkedOp, visible: Tensor) -> bool:
+    """Whether an operation lays distances of visible pairs that differ on one edge."""
+    before, after = maker.inputs[0].value if maker.inputs else None, maker.value
+    if maker.last not in CLAMPS or before is None or after is None:
+        return False
+    if before.shape[-2:] != visible.shape or after.shape[-2:] != visible.shape:
+        return False
+    return int(before[..., visible].unique().numel()) >= POINTS and _is_one(after[..., visible])
 
 
 def _is_index(t: Tensor) -> bool:
@@ -64,45 +81,67 @@ def _name_of(target: nn.Module, lookup: MarkedOp) -> str:
 
 def _index_span(run: Run, lookup: MarkedOp) -> Span:
     """Where the function that looks up gets the rows' numbers, else the lookup itself."""
-    for tensor in lookup.inputs:
-        if tensor.value is None or not _is_index(tensor.value):
-            continue
-        for maker in makers(run, lookup.at, tensor.number)[:1]:
-            for span in (maker.span, *maker.operation.chain):
-                if span.function == lookup.span.function:
-                    return span
+    for maker in made_from(run, [lookup]):
+        for span in (maker.span, *maker.operation.chain):
+            if span.function == lookup.span.function and maker.value is not None and _is_index(maker.value):
+                return span
     return lookup.span
 
 
 def _favours_distance(run: Run, attention: AttentionOps, entry: MarkedOp) -> bool:
     """Whether what is added to the scores of each visible key grows along a line with its distance to the query."""
-    scores = attention.scores
-    if scores is None or not scores.outputs or any(_is_learned(maker) for maker in made_from(run, [entry])):
+    if any(_is_learned(maker) for maker in made_from(run, [entry])):
         return False
-    is_taken = entry.name.startswith("-")
     for tensor in entry.unmarked_inputs:
-        if tensor.value is None or not tensor.value.is_floating_point() or isinstance(tensor.value, nn.Parameter):
+        value = tensor.value
+        if value is None or not value.is_floating_point() or value.ndim < 2 or isinstance(value, nn.Parameter):
             continue
-        value = tensor.value.double()
-        if value.ndim >= 2 and value.shape[-1] == value.shape[-2] >= POINTS:
-            rows = list(_rows(-value if is_taken else value))
+        if value.shape[-1] == value.shape[-2] >= POINTS and (factor := _factor(attention, value)) is not None:
+            rows = list(_rows(value.double(), factor))
             if rows and all(_rises(row) for row in rows):
                 return True
     return False
+
+
+def _factor(attention: AttentionOps, term: Tensor) -> float | None:
+    """By how much a term enters what the softmax is taken of, which is a sum of it and of the products times a factor
+    each; None: it is no such sum.
+    """
+    softmax, scores = attention.softmax, attention.scores
+    if softmax is None or scores is None or not softmax.inputs or not scores.outputs:
+        return None
+    whole, product = softmax.inputs[0].value, scores.outputs[0].value
+    if whole is None or product is None or whole.shape != product.shape:
+        return None
+    try:
+        shift = term.double().broadcast_to(whole.shape)
+    except RuntimeError:
+        return None
+    seen = (whole.double() > HIDDEN) & (shift > HIDDEN)
+    count = seen.sum(dim=-1, keepdim=True).clamp(min=1)
+    # what is the same for all keys of a query changes no weight
+    centred = [
+        torch.where(seen, each.double(), 0.0) - torch.where(seen, each.double(), 0.0).sum(-1, keepdim=True) / count
+        for each in (product, shift, whole)
+    ]
+    columns = torch.stack([each[seen] for each in centred], dim=-1)
+    found = torch.linalg.lstsq(columns[:, :2], columns[:, 2:]).solution
+    left = (columns[:, :2] @ found - columns[:, 2:]).abs().max()
+    return float(found[1]) if float(left) <= NEAR + 1e-6 * float(columns[:, 2].abs().max()) else None
 
 
 def _is_learned(maker: MarkedOp) -> bool:
     return any(isinstance(each, nn.Parameter) and each.requires_grad for each in maker.tensors)
 
 
-def _rows(value: Tensor) -> Iterator[Tensor]:
+def _rows(value: Tensor, factor: float) -> Iterator[Tensor]:
     """What each query adds to the keys from its own place back, as far as they are visible; rows of POINTS or more."""
     for square in value.reshape(-1, *value.shape[-2:]):
         for place in range(POINTS - 1, square.shape[-1]):
             row = square[place, : place + 1].flip(0)
             seen = int((row > HIDDEN).long().cumprod(0).sum())
             if seen >= POINTS:
-                yield row[:seen]
+                yield factor * row[:seen]
 
 
 def _rises(row: Tensor) -> bool:

@@ -3,46 +3,59 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 
-from torch import nn
+from torch import Tensor, nn
 
-from headwise.dataflow import Run
+from headwise.dataflow import MarkedOp, Run, chain_of
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, code_at
 
 __all__ = ["unread_parts"]
 
-# a smaller share of the rows of a projection may be idle by chance
-LEAST_SHARE = 1 / 16
 # the number or letter by which names of one pair are told from those of another
 PAIR = re.compile(r"(?<=[A-Za-z_])(?:\d+|_?[ab])$")
 
 
 def unread_parts(run: Run) -> list[Suspect]:
-    """A part of a projection's output that has a name of its own and is read nowhere, of a run with gradients: the rows
-    of the weights that make it get none.
+    """A part of a projection's output that has a name of its own and is read nowhere, of a run with gradients: just as
+    many rows of the weights that make it get none.
     """
-    if not isinstance(run.target, nn.Module) or not any(map(_is_partly_idle, run.target.modules())):
-        return []
+    idle = _idle_rows(run.target) if isinstance(run.target, nn.Module) else []
     read = {each.number for entry in run.seen for each in entry.inputs}
-    for entry in run.seen:
-        is_left = entry.is_movement and entry.is_marked and any(each.number not in read for each in entry.outputs)
-        for span in (entry.span, *reversed(entry.operation.chain)) if is_left else ():
-            if (unread := _unread(span)) is not None:
+    for entry in run.seen if idle else ():
+        if not entry.is_movement:
+            continue
+        for output, marks in zip(entry.outputs, entry.output_marks, strict=True):
+            if output.number in read or marks is None or marks.kind != "token":
+                continue
+            is_part = any(_is_made_by(run, entry, weight, rows, output.shape) for weight, rows in idle)
+            if is_part and (unread := _unread(entry.span)) is not None:
                 name, place = unread
                 return [Suspect("projection-part-unused", place, said={"name": name}, proved=True)]
     return []
 
 
-def _is_partly_idle(module: nn.Module) -> bool:
-    """Whether some rows of a projection get no gradient, and the others do."""
-    gradient = module.weight.grad if isinstance(module, nn.Linear) else None
-    if gradient is None or gradient.ndim != 2:
-        return False
-    idle = (gradient == 0).all(dim=1)
-    return bool(idle.any()) and not bool(idle.all()) and float(idle.double().mean()) >= LEAST_SHARE
+def _idle_rows(target: nn.Module) -> list[tuple[Tensor, int]]:
+    """The weights of projections of which some rows, and not all, get no gradient, and how many these are."""
+    weights = [each.weight for each in target.modules() if isinstance(each, nn.Linear)]
+    counts = [(each, int((each.grad == 0).all(dim=1).sum())) for each in weights if each.grad is not None]
+    return [(weight, count) for weight, count in counts if 0 < count < weight.shape[0]]
+
+
+def _is_made_by(run: Run, entry: MarkedOp, weight: Tensor, rows: int, shape: tuple[int, ...]) -> bool:
+    """Whether a part of an output is that of some rows of weights, moved and nothing else: of `rows` for each token."""
+    for tensor in entry.inputs:
+        chain = chain_of(run, entry.at, tensor.number)
+        while chain and chain[-1].is_movement:
+            chain.pop()
+        maker = chain[-1] if chain else None
+        if maker is None or maker.joint is None or not any(each is weight for each in maker.tensors):
+            continue
+        return math.prod(shape) == math.prod(maker.outputs[0].shape[:-1]) * rows
+    return False
 
 
 def _unread(span: Span) -> tuple[str, Span] | None:
