@@ -135,7 +135,8 @@ def grid(device: str = "cpu") -> Iterator[Place]:
 def mask_of(place: Place, device: str) -> tuple[hw.Mask | Tensor | None, Tensor | None, bool]:
     """What headwise is given; for torch's own call, ready made: the same as bool, and whether it is called causal."""
     if place.mask == "tensor":
-        dense = (torch.arange(place.L)[:, None] >= torch.arange(place.L)).to(device)
+        rows = torch.arange(place.L - (place.queries or place.L), place.L)
+        dense = (rows[:, None] >= torch.arange(place.L)).to(device)
         return dense, dense, False
     mask, is_causal = _mask(place)
     if mask is None or place.mask == "causal":

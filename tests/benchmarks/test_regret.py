@@ -12,14 +12,14 @@ def test_the_grid_has_every_kind_of_call_once():
     places = list(grid())
     assert len(places) == len(set(places)) >= 150
     for name, wanted in {
-        "dtype": set(DTYPES), "mask": set(MASKS), "has_backward": {False, True}, "threads": {1, 2},
+        "dtype": set(DTYPES), "mask": {*MASKS, "tensor"}, "has_backward": {False, True}, "threads": {1, 2},
         "dropout": {0.0, 0.1}, "kv_heads": {2, 8}, "queries": {None, 1},
     }.items():  # fmt: skip
         assert {getattr(place, name) for place in places} == wanted
     assert {place.L for place in places} >= {16, 128, 512, 2048, 8192}
 
 
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("mask", [*MASKS, "tensor"])
 @pytest.mark.parametrize("place", [Place("float32", 23, batch=2), Place("float32", 23, queries=1, kv_heads=2)], ids=str)
 def test_all_sides_give_the_same_numbers(mask, place):
     calls, chosen = sides(replace(place, mask=mask))
