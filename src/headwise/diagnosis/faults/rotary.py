@@ -132,7 +132,7 @@ FAULTS = (
             (
                 "scores = scores / math.sqrt(self.head_dim)",
                 "place = torch.arange(x.shape[1])\n"
-                "        far = (place[:, None] - place).clamp(0, 31) * 0\n"
+                "        far = (place[:, None] - place).abs().clamp(31)\n"
                 "        bias = self.near(far).permute(2, 0, 1)\n"
                 "        scores = scores / math.sqrt(self.head_dim) + bias",
             ),
