@@ -136,7 +136,7 @@ FAULTS = (
                 "        bias = self.near(far).permute(2, 0, 1)\n"
                 "        scores = scores / math.sqrt(self.head_dim) + bias",
             ),
-            at="bias = self.near",
+            at="far = (place",
         ),
         Words(
             "Every pair of tokens reads the same row of {name}.",
