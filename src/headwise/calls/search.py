@@ -16,6 +16,7 @@ from headwise.calls.equations import loosened
 from headwise.calls.error_search import learned
 from headwise.calls.layer_layouts import are_swapped
 from headwise.calls.layouts import (
+    CONDITIONED,
     KEYS_SHARED,
     KEYS_SHARED_HEADS,
     KEYS_TRANSPOSED,
@@ -123,7 +124,8 @@ class Search:
         settings = [each for each in (True, False) if self.wish.cross in (None, each) and (roles.key or not each)]
         # without weights nothing tells one layout from another but whether keys may have a length of their own
         is_free = roles.is_triple and not bench.weights
-        rounds = [([each], settings) for each in layouts]
+        # a vector of a sample is no key
+        rounds = [([each], [way for way in settings if each is not CONDITIONED or not way]) for each in layouts]
         if is_free:
             # one query that has no axis of its own runs in code that needs as many keys as queries
             apart = [[each for each in layouts if (each in LAST) is is_last] for is_last in (False, True)]

@@ -160,9 +160,7 @@ def _kind(visible: Tensor, *, wants: bool) -> str:
     def is_like(pattern: Tensor) -> bool:
         return bool((visible == pattern)[is_known].all()) and int(is_known.sum()) > 1
 
-    later = (j > i + columns - rows) & is_known[:, None]
-    if is_like(torch.ones_like(visible)) or (wants and bool(later.any()) and bool(visible[later].all())):
-        # whatever is hidden of what came before
+    if is_like(torch.ones_like(visible)):
         return "causal-missing" if wants else ""
     if is_like(j <= i) or is_like(j <= i + columns - rows):
         return ""
@@ -171,7 +169,9 @@ def _kind(visible: Tensor, *, wants: bool) -> str:
             return "causal-offset"
         if is_like(j >= i + shift) or is_like(j > i + shift):
             return "causal-inverted"
-    return ""
+    later = (j > i + columns - rows) & is_known[:, None]
+    # whatever is hidden of what came before
+    return "causal-missing" if wants and bool(later.any()) and bool(visible[later].all()) else ""
 
 
 def _dropped(run: Run) -> MarkedOp | None:
