@@ -125,9 +125,9 @@ def _factor(attention: AttentionOps, term: Tensor) -> float | None:
         for each in (product, shift, whole)
     ]
     columns = torch.stack([each[seen] for each in centred], dim=-1)
-    found = torch.linalg.lstsq(columns[:, :2], columns[:, 2:]).solution
-    left = (columns[:, :2] @ found - columns[:, 2:]).abs().max()
-    return float(found[1]) if float(left) <= NEAR + 1e-6 * float(columns[:, 2].abs().max()) else None
+    factors = torch.linalg.lstsq(columns[:, :2], columns[:, 2:]).solution
+    left = (columns[:, :2] @ factors - columns[:, 2:]).abs().max()
+    return float(factors[1]) if float(left) <= NEAR + 1e-6 * float(columns[:, 2].abs().max()) else None
 
 
 def _is_learned(maker: MarkedOp) -> bool:
