@@ -10,12 +10,13 @@ from typing import Any
 from torch import nn
 
 from headwise.calls import plan_variants
-from headwise.calls.candidates import calls, extras, is_narrow, wanted
+from headwise.calls.candidates import calls, extras, wanted
 from headwise.calls.code_errors import is_of_code
 from headwise.calls.constructor_arguments import Draft
 from headwise.calls.constructor_errors import halved, rebuilt
 from headwise.calls.documented_axes import documented_axes, is_degenerate
 from headwise.calls.equations import fixed_at
+from headwise.calls.layout_order import is_narrow
 from headwise.calls.layouts import Family
 from headwise.calls.module_arguments import opening
 from headwise.calls.plan import Named, Plan

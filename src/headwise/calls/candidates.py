@@ -9,28 +9,20 @@ from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
 
-from torch import nn
-from torch.nn.parameter import is_lazy
-
-from headwise.calls import layouts
 from headwise.calls.argument_use import role_of
 from headwise.calls.fixed_arguments import ANGLES, FIXED
-from headwise.calls.layouts import Family, family
+from headwise.calls.layouts import Family
 from headwise.calls.mask_forms import is_switch, masks
 from headwise.calls.roles import is_mapping
 from headwise.calls.signature import EMPTY
 from headwise.calls.source_hints import Reading
 
-__all__ = ["Wanted", "calls", "extras", "families", "is_narrow", "wanted"]
+__all__ = ["Wanted", "calls", "extras", "wanted"]
 
 # so many ways of filling what is no tensor of features
 WAYS, MOST = 24, 8
 # what two languages are called
 SIDES = (("src", "source", "enc", "input"), ("tgt", "trg", "target", "dec", "output"))
-# what a vector of each sample is called, by which its tokens are shifted and scaled
-CONDITION = re.compile(
-    r"c|t|y|vec|(?:time|timestep|class|label|pooled|global|style|cond)\w*|[ct]_?emb\w*|emb", re.IGNORECASE
-)
 # what turns distances into places
 SHIFTS = re.compile(r"rel\w*_?shift|as_strided|skew")
 COUNTS = frozenset({
@@ -39,10 +31,6 @@ COUNTS = frozenset({
 LOOKED_AT = 4096
 # queries, keys and values in one
 PACKED = re.compile(r"q_?k_?v", re.IGNORECASE)
-
-
-# what code about images speaks of
-IMAGE_WORDS = frozenset({"w", "W", "width", "height", "img", "image", "hw", "HW"})
 
 
 @dataclass(frozen=True)
@@ -104,110 +92,6 @@ def _role(parameter: inspect.Parameter) -> str:
 def _is_count(name: str) -> bool:
     """Whether an argument is a number by its name."""
     return name.startswith(("n_", "num_", "nb_")) or name in COUNTS
-
-
-def families(roles: Wanted, reading: Reading, built: Any, sizes: Mapping[str, str]) -> list[Family]:
-    """The layouts that an input may have, the likeliest first. sizes: what an image's are called here."""
-    layers = [each for each in _built_of(built) if _has_weights(each)]
-    packed = [layouts.TURNED, layouts.PACKED] if _is_turned(roles, reading, built) else [layouts.PACKED, layouts.TURNED]
-    splits = [
-        layouts.HEADS,
-        layouts.HEADS_SAME,
-        layouts.GROUPED,
-        layouts.MERGED,
-        layouts.MERGED_SAME,
-        layouts.HEADS_LAST,
-        layouts.MERGED_ALONE,
-    ]
-    image = [_image(sizes)] if "image" in sizes else []
-    if roles.is_triple and not layers and "heads" not in roles.rest.values():
-        order = [*splits, *packed, layouts.ALONE]
-    elif any(type(each).__name__.endswith("2d") for each in _built_of(built)):
-        beside = [layouts.IMAGE_TO_TOKENS] if roles.key else []
-        order = [*image, layouts.IMAGE, *beside, *packed, layouts.IMAGE_LAST, layouts.CHANNELS, layouts.ALONE]
-    elif any(isinstance(each, nn.Conv1d) for each in layers):
-        order = [*packed[:1], layouts.CHANNELS, *packed[1:], layouts.ALONE, layouts.IMAGE, layouts.IMAGE_LAST]
-    elif isinstance(built, nn.Module):
-        rows = (
-            [layouts.IMAGE_LAST, layouts.IMAGE]
-            if IMAGE_WORDS & reading.words
-            else [layouts.STACKED, layouts.IMAGE_LAST, layouts.IMAGE]
-        )
-        vectors = [layouts.CONDITIONED] if CONDITION.fullmatch(roles.key) and not roles.value else []
-        order = [
-            *image,
-            packed[0],
-            *vectors,
-            layouts.ALONE,
-            *rows,
-            packed[1],
-            layouts.STACKED,
-            layouts.CHANNELS,
-            *splits,
-        ]
-    else:
-        order = [
-            packed[0],
-            layouts.ALONE,
-            layouts.HEADS_SAME,
-            layouts.HEADS_LAST,
-            packed[1],
-            layouts.IMAGE_LAST,
-            layouts.IMAGE,
-            layouts.CHANNELS,
-        ]
-    if any(isinstance(each, nn.Conv3d) for each in layers):
-        order.insert(0, layouts.VIDEO)
-    order += [layouts.ONE_STEP, layouts.VECTOR]
-    if reading.is_batch_first(roles.query):
-        # its first axis is said to be the batch
-        order = [each for each in order if each is not layouts.ALONE]
-    rank, batch = reading.rank(roles.query), reading.batch_axis(roles.query)
-    if rank == len(layouts.STACKED.query) and 0 < batch < rank - 1:
-        order.insert(0, _stacked(batch))
-    # token numbers have no axis of features
-    if rank and (
-        roles.is_ids or (rank == len(layouts.ALONE.query) and any(isinstance(each, nn.Embedding) for each in layers))
-    ):
-        rank += 1
-    return sorted(order, key=lambda layout: len(layout.query) != rank) if rank else order
-
-
-def _stacked(batch: int) -> Family:
-    """Rows of tokens whose batch is another axis than the first."""
-    axes = [[each for each in shape if each != "B"] for shape in (layouts.STACKED.query, layouts.STACKED.key)]
-    query, key = ([*shape[:batch], "B", *shape[batch:]] for shape in axes)
-    return Family("".join(query), tuple(query), tuple(key), tuple(key))
-
-
-def _built_of(built: Any) -> list[nn.Module]:
-    """The modules that something built is made of."""
-    return list(built.modules()) if isinstance(built, nn.Module) else []
-
-
-def is_narrow(built: Any, reading: Reading) -> bool:
-    """Whether widths that are primes leave a layer with nothing, or make groups of channels impossible."""
-    weights = [each for module in _built_of(built) for each in module.parameters(recurse=False) if not is_lazy(each)]
-    return built is None or "GroupNorm" in reading.words or any(each.numel() == 0 for each in weights)
-
-
-def _has_weights(module: nn.Module) -> bool:
-    return any(True for _ in module.parameters(recurse=False))
-
-
-def _image(sizes: Mapping[str, str]) -> Family:
-    return family("BDhw", f"B {sizes.get('channels', 'D')} {sizes['image']}")
-
-
-def _is_turned(roles: Wanted, reading: Reading, built: Any) -> bool:
-    """Whether a length comes before the batch."""
-    for name in (roles.query, roles.key, roles.value):
-        if reading.is_sequence_first(name):
-            return True
-        if reading.is_batch_first(name):
-            return False
-    order = [each.batch_first for each in _built_of(built) if isinstance(each, nn.MultiheadAttention)]
-    return bool(order) and not any(order) and not reading.says_batch_first
 
 
 def calls(

@@ -10,11 +10,11 @@ from typing import Any
 
 from headwise.calls import plan_variants
 from headwise.calls.attempts import LEARNING, Bench
-from headwise.calls.candidates import families
 from headwise.calls.constructor_arguments import Draft
 from headwise.calls.equations import loosened
 from headwise.calls.error_search import learned
 from headwise.calls.layer_layouts import are_swapped
+from headwise.calls.layout_order import families
 from headwise.calls.layouts import (
     CONDITIONED,
     KEYS_SHARED,

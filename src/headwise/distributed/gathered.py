@@ -15,7 +15,7 @@ from headwise.distributed.exchange import Route, Traffic, arrived, counting, sta
 from headwise.distributed.index import Index, runs_of, size_of, take
 from headwise.distributed.layouts import Layout
 from headwise.distributed.whole_call import WholeCall
-from headwise.masks.derived_tensors import check_unchanged, versions
+from headwise.masks.tensor_versions import check_unchanged, versions
 from headwise.ops import blockwise
 from headwise.ops.call import Call
 from headwise.ops.segmented import SegmentedCall, all_finite

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headwise.distributed.whole_call import WholeCall
 from headwise.errors import BackendError
-from headwise.masks.derived_tensors import check_unchanged
+from headwise.masks.tensor_versions import check_unchanged
 from headwise.ops import blockwise, reference
 from headwise.ops.call import Call
 from headwise.ops.kernel import joins_exactly

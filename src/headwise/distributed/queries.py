@@ -35,7 +35,7 @@ from headwise.distributed.plan_cache import planned
 from headwise.distributed.sequences import Sequences
 from headwise.distributed.whole_call import WholeCall
 from headwise.masks import Mask
-from headwise.masks.derived_tensors import versions
+from headwise.masks.tensor_versions import versions
 from headwise.ops.call import Call
 
 

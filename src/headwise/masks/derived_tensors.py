@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from headwise.errors import MaskError
 from headwise.masks.leaves import Ruled
 from headwise.masks.mask import Mask
 
@@ -234,25 +233,6 @@ def size_of(result: object) -> int:
     if isinstance(result, Tensor):
         return result.nbytes
     return sum(map(size_of, result)) if isinstance(result, tuple) else 0
-
-
-def versions(mask: Mask | None) -> tuple[tuple[Tensor, int], ...]:
-    """The tensors of a mask, each with the number of its changes in place, by which `check_unchanged` compares it."""
-    if mask is None:
-        return ()
-    known: DerivedTable | None = mask.__dict__.get("_table")
-    leaves = pytree.tree_leaves(mask) if known is None else known.tensors
-    return tuple((t, t._version) for t in leaves if isinstance(t, Tensor) and not t.is_inference())
-
-
-def check_unchanged(before: tuple[tuple[Tensor, int], ...]) -> None:
-    """Raise MaskError where a tensor was changed in place since `versions` was asked."""
-    for t, version in before:
-        if t._version != version:
-            raise MaskError(
-                f"a mask must stay as it was between forward and backward, but its {t.dtype} tensor {tuple(t.shape)} "
-                f"was changed in place {t._version - version} times: give forward a copy, mask tensor .clone()"
-            )
 
 
 def _table_of(mask: Mask) -> DerivedTable | None:

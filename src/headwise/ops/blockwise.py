@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.masks.derived_tensors import check_unchanged, versions
 from headwise.masks.leaves import Allowed
+from headwise.masks.tensor_versions import check_unchanged, versions
 from headwise.ops import costs, kernel, reference
 from headwise.ops.call import Call, transformed
 from headwise.ops.dropout import Drops, drawn_seed

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headwise.errors import BackendError
-from headwise.masks.derived_tensors import check_unchanged, versions
+from headwise.masks.tensor_versions import check_unchanged, versions
 from headwise.ops import reference
 from headwise.ops.call import Call
 

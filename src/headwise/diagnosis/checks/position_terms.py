@@ -107,24 +107,22 @@ def _factor(attention: AttentionOps, term: Tensor) -> float | None:
     """By how much a term enters what the softmax is taken of, which is a sum of it and of the products times a factor
     each; None: it is no such sum.
     """
-    softmax, scores = attention.softmax, attention.scores
-    if softmax is None or scores is None or not softmax.inputs or not scores.outputs:
+    softmax, products = attention.softmax, attention.scores
+    if softmax is None or products is None or not softmax.inputs or not products.outputs:
         return None
-    whole, product = softmax.inputs[0].value, scores.outputs[0].value
+    whole, product = softmax.inputs[0].value, products.outputs[0].value
     if whole is None or product is None or whole.shape != product.shape:
         return None
     try:
         shift = term.double().broadcast_to(whole.shape)
     except RuntimeError:
         return None
-    seen = (whole.double() > HIDDEN) & (shift > HIDDEN)
-    count = seen.sum(dim=-1, keepdim=True).clamp(min=1)
+    visible = (whole.double() > HIDDEN) & (shift > HIDDEN)
+    count = visible.sum(dim=-1, keepdim=True).clamp(min=1)
     # what is the same for all keys of a query changes no weight
-    centred = [
-        torch.where(seen, each.double(), 0.0) - torch.where(seen, each.double(), 0.0).sum(-1, keepdim=True) / count
-        for each in (product, shift, whole)
-    ]
-    columns = torch.stack([each[seen] for each in centred], dim=-1)
+    open_scores = [torch.where(visible, scores.double(), 0.0) for scores in (product, shift, whole)]
+    centred = [scores - scores.sum(-1, keepdim=True) / count for scores in open_scores]
+    columns = torch.stack([scores[visible] for scores in centred], dim=-1)
     factors = torch.linalg.lstsq(columns[:, :2], columns[:, 2:]).solution
     left = (columns[:, :2] @ factors - columns[:, 2:]).abs().max()
     return float(factors[1]) if float(left) <= NEAR + 1e-6 * float(columns[:, 2].abs().max()) else None
@@ -139,9 +137,9 @@ def _rows(value: Tensor, factor: float) -> Iterator[Tensor]:
     for square in value.reshape(-1, *value.shape[-2:]):
         for place in range(POINTS - 1, square.shape[-1]):
             row = square[place, : place + 1].flip(0)
-            seen = int((row > HIDDEN).long().cumprod(0).sum())
-            if seen >= POINTS:
-                yield factor * row[:seen]
+            length = int((row > HIDDEN).long().cumprod(0).sum())
+            if length >= POINTS:
+                yield factor * row[:length]
 
 
 def _rises(row: Tensor) -> bool:
