@@ -340,3 +340,17 @@ def test_a_bin_that_is_longer_than_a_block_of_rows_takes_no_more_than_the_block(
     torch.testing.assert_close(m.pooled(2, 5, how=how), pool(m.dense(), (2, 5)))
     assert gathered
     assert max(shape[1] for shape in gathered) <= 8
+
+
+def test_the_lse_of_a_sink_that_is_no_number_is_that_of_torch():
+    q, k, _ = tensors(ONE_SHAPE)
+    q[0, 0, 1] = float("nan")
+    sink = torch.zeros(ONE_SHAPE.Hq)
+    sink[:3] = torch.tensor([float("inf"), float("-inf"), float("nan")])
+    scores = q @ k.repeat_interleave(ONE_SHAPE.Hq // ONE_SHAPE.Hk, dim=1).mT / ONE_SHAPE.D**0.5
+    column = sink[None, :, None, None].expand(*scores.shape[:-1], 1)
+    wanted = torch.logsumexp(torch.cat([scores, column], dim=-1), dim=-1)
+    # a pass over the rows makes it too
+    m = attention_map(q, k, sink=sink)
+    m.entropy()
+    torch.testing.assert_close(m._summary().sums.lse, wanted, equal_nan=True)

@@ -290,5 +290,6 @@ def _log_sums(top: Tensor, total: Tensor, sink: Tensor | None) -> LogSum:
         return LogSum(top, log.masked_fill_(is_empty, 0.0), lse)
     logit = sink.to(top.dtype)[:, None]
     log = torch.logaddexp(log, logit - top).clamp_(max=torch.finfo(top.dtype).max)
-    whole = torch.where(logit.isposinf(), logit, torch.logaddexp(lse, logit))
+    # beside a sink of +inf the sums are NaN, which only a score of NaN makes of the whole
+    whole = torch.where(logit.isposinf() & ~top.isnan(), logit, torch.logaddexp(lse, logit))
     return LogSum(torch.where(is_empty, logit, top), log.masked_fill_(is_empty, 0.0), whole)
