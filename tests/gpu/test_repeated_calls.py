@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import headwise as hw
-from headwise.errors import ShapeError
+from headwise.errors import BackendError, ShapeError
 from headwise.masks import as_mask
 from headwise.ops import repeated_calls
 from headwise.ops.device_calls import DeviceCall
@@ -20,9 +20,9 @@ from tests.ops.kernel_laws import moved
 AT = Shape(B=2, Hq=4, Hk=4, Lq=64, Lk=64, D=32, Dv=32)
 
 
-def known(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> Any:
+def known(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout: float = 0.0) -> Any:
     """What is remembered of a call."""
-    rules = {"mask": mask, "attn_bias": None, "scale": None, "softcap": None, "sink": None, "dropout": 0.0}
+    rules = {"mask": mask, "attn_bias": None, "scale": None, "softcap": None, "sink": None, "dropout": dropout}
     key = repeated_calls.key_of(q, k, v, {**rules, "generator": None}, "auto")  # type: ignore[typeddict-item]
     return None if key is None else repeated_calls.find(as_mask(mask), key)
 
@@ -76,6 +76,45 @@ def test_a_call_is_remembered(mask: Any, wanted: type) -> None:
         assert known(q, k, v, here) is None
     with pytest.raises(ShapeError, match="Hk=5 must divide Hq=4"):
         hw.attention(q, torch.cat([k, k[:, :1]], 1), torch.cat([v, v[:, :1]], 1), mask=here)
+
+
+@pytest.mark.parametrize("mask", [None, hw.causal(), hw.lengths([50, 64])], ids=str)
+def test_grouped_heads_of_float32_go_to_a_fused_kernel(mask: Any) -> None:
+    here = moved({"mask": mask}, "cuda")["mask"]
+    at = AT._replace(Hk=2)
+    leaves = [t.cuda().requires_grad_() for t in tensors(at)]
+    assert hw.backends(*leaves, mask=here).chosen == "sdpa"
+    wide = [t.double().requires_grad_() for t in tensors(at)]
+    exact = exact_attention(*wide, mask=mask)
+    seed = torch.randn(exact.shape)
+    wanted = torch.autograd.grad(exact, wide, seed.double())
+    for _ in range(3):
+        out = hw.attention(*leaves, mask=here)
+        torch.testing.assert_close(out.cpu(), exact.float())
+        for one, other in zip(torch.autograd.grad(out, leaves, seed.cuda()), wanted, strict=True):
+            torch.testing.assert_close(one.cpu(), other.float(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask", [None, hw.causal(), hw.lengths([50, 64])], ids=str)
+def test_a_call_with_dropout_is_remembered_with_what_is_dropped(mask: Any) -> None:
+    here = moved({"mask": mask}, "cuda")["mask"]
+    q, k, v = on_device(torch.bfloat16)
+    v = torch.ones_like(v)
+    for dropout in (0.25, 0.5):
+        for _ in range(3):
+            torch.manual_seed(0)
+            out = hw.attention(q, k, v, mask=here, dropout=dropout)
+        assert known(q, k, v, here, dropout) is not None
+        torch.manual_seed(0)
+        assert torch.equal(hw.attention(q, k, v, mask=here, dropout=dropout, backend="sdpa"), out)
+        # a sum of weights of which some are dropped, the others divided by what is kept
+        assert not torch.equal(hw.attention(q, k, v, mask=here, dropout=dropout), out)
+        assert abs(out.float().mean().item() - 1) < 0.1
+        q.requires_grad_()
+        (first,) = torch.autograd.grad(hw.attention(q, k, v, mask=here, dropout=dropout).sum(), q, create_graph=True)
+        with pytest.raises(BackendError, match=f"dropout={dropout}"):
+            torch.autograd.grad(first.sum(), q)
+        q.requires_grad_(False)
 
 
 def test_ids_that_change_in_place_are_read_anew() -> None:

@@ -1,5 +1,6 @@
 """A call with a mask as it is repeated on a device, run here on the CPU: no number is read, and none is lost."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -36,6 +37,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Any) -> Tensor:
     return out
 
 
+def twice(out: Tensor, leaves: list[Tensor]) -> tuple[Tensor, ...]:
+    """Derivatives of first ones, which depend on these too."""
+    first = torch.autograd.grad(out.sin().sum(), leaves, create_graph=True)
+    return torch.autograd.grad(sum(t.square().sum() for t in first), leaves)
+
+
 @pytest.mark.parametrize("shape", SHAPES_TRIED)
 @pytest.mark.parametrize("mask", [name for name in MASKS if name != "no mask"])
 def test_outputs_and_gradients_are_those_of_the_definition(mask: str, shape: str) -> None:
@@ -60,16 +67,28 @@ def test_outputs_and_gradients_are_those_of_the_definition(mask: str, shape: str
 
 
 @pytest.mark.parametrize("mask", ["padding and causal", "the opposite"])
+def test_keys_and_values_are_repeated_where_the_kernel_shares_none(mask: str) -> None:
+    at = Shape(Hq=6, Hk=2, Lq=16, Lk=16, D=8, Dv=8)
+    leaves = [t.requires_grad_() for t in tensors(at, torch.float64)]
+    call = checked(*leaves, mask=MASKS[mask](at))
+    known = device_call(call)
+    assert known is not None
+    assert known.is_grouped
+    found = replace(known, is_grouped=False).run(*leaves, call.mask)[0]
+    wanted = hw.attention(*leaves, mask=call.mask, backend="reference")
+    torch.testing.assert_close(found, wanted)
+    for one, other in zip(twice(found, leaves), twice(wanted, leaves), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("mask", ["padding and causal", "the opposite"])
 def test_second_derivatives_are_those_of_the_definition(mask: str) -> None:
     at = SHAPES_TRIED["as many queries"]
     leaves = [t.requires_grad_() for t in tensors(at, torch.float64)]
 
-    def twice(out: Tensor) -> tuple[Tensor, ...]:
-        first = torch.autograd.grad(out.sin().sum(), leaves, create_graph=True)
-        return torch.autograd.grad(sum(t.square().sum() for t in first), leaves)
-
     given = MASKS[mask](at)
-    found, wanted = twice(attend(*leaves, given)), twice(hw.attention(*leaves, mask=given, backend="reference"))
+    found = twice(attend(*leaves, given), leaves)
+    wanted = twice(hw.attention(*leaves, mask=given, backend="reference"), leaves)
     for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other)
 

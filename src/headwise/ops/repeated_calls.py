@@ -15,11 +15,12 @@ from torch.compiler import is_dynamo_compiling
 from headwise.masks import Mask
 from headwise.masks.derived_tensors import DerivedTable, is_capturing, layout_table, plain_table, room, table
 from headwise.masks.leaves import Allowed, Causal
-from headwise.ops import grouped_queries, sdpa, sdpa_arguments
+from headwise.ops import grouped_queries, sdpa
 from headwise.ops.backends import Backend
 from headwise.ops.call import Call, Rules
 from headwise.ops.dense_mask import may_have_empty_rows, may_hide_keys
 from headwise.ops.device_calls import DeviceCall, device_call
+from headwise.ops.sdpa_arguments import Kernel, arguments
 from headwise.ops.second_derivative import SecondDerivative
 
 # calls without a mask that are remembered; a mask keeps its own
@@ -43,21 +44,22 @@ _without_mask: dict[Hashable, RepeatedCall | DeviceCall | Backend] = {}
 class RepeatedCall:
     """The arguments of torch's kernel beside q, k and v, for calls of the same shapes, dtypes, flags and mask.
 
-    attn_mask: scores to add, broadcastable to (B, Hq, Lq, Lk), None: all pairs, or is_causal. joined: how many query
-    heads share each key head, where their queries are joined and attn_mask is made for these; 0: none are. has_masked:
-    whether a key is masked for all queries, or a query may attend to nothing, so that NaN and inf of theirs must not
-    spread. has_tail: whether the kernel may take a row of NaN for one that may attend to nothing. second: what the node
-    is given for second derivatives.
+    attn_mask: scores to add, broadcastable to (B, Hq, Lq, Lk), None: all pairs, or is_causal. second: what the node is
+    given for second derivatives. joined: how many query heads share each key head, where their queries are joined and
+    attn_mask is made for these; 0: none are. has_masked: whether a key is masked for all queries, or a query may attend
+    to nothing, so that NaN and inf of theirs must not spread. has_tail: whether the kernel may take a row of NaN for
+    one that may attend to nothing.
     """
 
     attn_mask: Tensor | None
     is_causal: bool
     scale: float
+    dropout: float
     is_grouped: bool
-    joined: int
-    has_masked: bool
-    has_tail: bool
     second: SecondDerivative
+    joined: int = 0
+    has_masked: bool = False
+    has_tail: bool = False
 
     def run(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, *, numbers: int = 0
@@ -72,7 +74,7 @@ class RepeatedCall:
             out = grouped_queries.attend(q, k, v, self.attn_mask, self.joined, self.scale)
         else:
             out = F.scaled_dot_product_attention(
-                q, k, v, self.attn_mask, 0.0, self.is_causal, scale=self.scale, enable_gqa=self.is_grouped
+                q, k, v, self.attn_mask, self.dropout, self.is_causal, scale=self.scale, enable_gqa=self.is_grouped
             )
         if self.has_masked and not sdpa.is_unharmed(out, k, numbers):
             return out, False
@@ -213,8 +215,7 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hasha
     key = (layouts, q.dtype, scale, backend, is_differentiated, threads, q.device, _stream(q))
     if dropout == 0 and rules["softcap"] is None and sink is None:
         return key if rules["generator"] is None else None
-    # what is dropped is no rule of the choice, whether anything is
-    others = (bool(dropout), rules["softcap"] is None, sink is None, rules["generator"] is None)
+    others = (dropout, rules["softcap"] is None, sink is None, rules["generator"] is None)
     return None if backend == "sdpa" else (*key, *others)
 
 
@@ -234,14 +235,11 @@ def remember(call: Call, key: Hashable, chosen: Backend, out: Tensor) -> None:
 
     Not where that was given copies of q, k or v, or a mask too large to be kept.
     """
-    kept: DerivedTable | None = _guarded_without_mask
-    if call.mask is not None:
-        kept = table(call.mask) or layout_table(call.mask)
+    kept = _guarded_without_mask if call.mask is None else table(call.mask) or layout_table(call.mask)
     if kept is None:
         return
-    # what is dropped is drawn by the checked way alone
     repeated = None
-    if chosen.name == "sdpa" and not call.dropout:
+    if chosen.name == "sdpa":
         repeated = _repeated(call) if call.q.is_cpu else _repeated_on_device(call)
     scores = repeated.attn_mask if isinstance(repeated, RepeatedCall) else None
     size = 0 if scores is None else scores.nbytes + scores.numel()
@@ -252,16 +250,15 @@ def remember(call: Call, key: Hashable, chosen: Backend, out: Tensor) -> None:
             _without_mask[key] = repeated or chosen
     else:
         kept.add(key, repeated or chosen, size)
-    if repeated is not None and Guards is not None:
+    if repeated is not None and Guards is not None and not call.dropout:
         _guard(kept, key, call, repeated, out)
 
 
 def _repeated(call: Call) -> RepeatedCall | None:
     """What torch's kernel gets; None where that is copies of q, k or v, or a mask too large to be kept."""
-    at = sdpa_arguments.arguments(call)
-    scores = at.attn_mask
+    at = arguments(call)
+    scores, has_masked = at.attn_mask, False
     mask: Mask | None = Causal() if at.is_causal else None
-    has_masked = False
     if at.q is not call.q or at.k is not call.k or at.v is not call.v:
         return None
     if scores is not None:
@@ -275,15 +272,13 @@ def _repeated(call: Call) -> RepeatedCall | None:
     joined = call.groups if grouped_queries.are_joined(call) else 0
     if joined:
         scores = grouped_queries.joined_scores(scores, joined)
-    rules = {"mask": mask, "attn_bias": None, "scale": call.multiplier, "dropout": 0.0}
     has_tail = call.k.shape[2] % sdpa.VECTOR > 0
-    second = SecondDerivative(rules)
-    return RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, joined, has_masked, has_tail, second)
+    return _kept(call, at, mask, scores, joined, has_masked, has_tail)
 
 
 def _repeated_on_device(call: Call) -> RepeatedCall | DeviceCall | None:
     """The same on a GPU: a mask of numbers is kept as scores to add, where nothing of a key or a row is cleared."""
-    at = sdpa_arguments.arguments(call)
+    at = arguments(call)
     if at.attn_mask is not None:
         kept = table(call.mask) if call.mask is not None else None
         is_cleared = may_hide_keys(call.mask, call.sizes) or may_have_empty_rows(call.mask, call.sizes)
@@ -292,9 +287,14 @@ def _repeated_on_device(call: Call) -> RepeatedCall | DeviceCall | None:
     if at.q is not call.q or at.k is not call.k or at.v is not call.v:
         return None
     scores = at.attn_mask
-    if scores is not None:
-        with torch.inference_mode(False):
+    with torch.inference_mode(False):
+        if scores is not None:
             scores = torch.zeros_like(scores, dtype=call.q.dtype).masked_fill_(~scores, float("-inf"))
     # a mask of numbers is the key of what is kept with it
-    second = SecondDerivative({"mask": call.mask, "attn_bias": None, "scale": call.multiplier, "dropout": 0.0})
-    return RepeatedCall(scores, at.is_causal, call.multiplier, call.groups > 1, 0, False, False, second)
+    return _kept(call, at, call.mask, scores)
+
+
+def _kept(call: Call, at: Kernel, mask: Mask | None, scores: Tensor | None, *others: Any) -> RepeatedCall:
+    """The arguments of a call. mask: that of its second derivatives. others: joined, has_masked, has_tail."""
+    second = SecondDerivative({"mask": mask, "attn_bias": None, "scale": call.multiplier, "dropout": call.dropout})
+    return RepeatedCall(scores, at.is_causal, call.multiplier, call.dropout, at.is_grouped, second, *others)

@@ -93,11 +93,9 @@ def _attend(at: sdpa_arguments.Kernel, call: Call) -> Tensor:
     if grouped_queries.are_joined(call):
         scores = grouped_queries.joined_scores(at.attn_mask, call.groups)
         return grouped_queries.attend(at.q, at.k, at.v, scores, call.groups, call.multiplier)
-    # an open number of heads compares to a symbol, which is no bool
-    is_grouped = True if call.groups > 1 else False  # noqa: SIM210
     return F.scaled_dot_product_attention(
         at.q, at.k, at.v, attn_mask=at.attn_mask, dropout_p=call.dropout, is_causal=at.is_causal,
-        scale=call.multiplier, enable_gqa=is_grouped,
+        scale=call.multiplier, enable_gqa=at.is_grouped,
     )  # fmt: skip
 
 
@@ -132,9 +130,7 @@ def _sum(x: Tensor) -> float:
 def _asked_of_torch(call: Call) -> int:
     # on the CPU nothing of a mask is read but its dtype and axes, and a call that goes to strips needs no dense one
     at = sdpa_arguments.arguments(call) if sdpa_arguments.is_on_device(call.q) else sdpa_arguments.asked(call)
-    return torch._fused_sdp_choice(
-        at.q, at.k, at.v, at.attn_mask, call.dropout, at.is_causal, scale=call.multiplier, enable_gqa=call.groups > 1
-    )
+    return sdpa_arguments.choice(at, call)
 
 
 def _with_empty_rows_zero(out: Tensor, call: Call, at: sdpa_arguments.Kernel) -> Tensor:

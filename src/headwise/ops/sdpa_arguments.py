@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 
 from headwise.masks.leaves import Causal
 from headwise.ops.call import Call
@@ -16,8 +17,8 @@ from headwise.ops.dense_mask import may_have_empty_rows
 class Kernel(NamedTuple):
     """The arguments of scaled_dot_product_attention that compute a call exactly.
 
-    rows: which queries may attend to a key, bool broadcastable to (B, Hq, Lq, 1), where attn_mask gives the others all
-    keys; None: it does not.
+    is_grouped: whether query heads share the heads of k and v. rows: which queries may attend to a key, bool
+    broadcastable to (B, Hq, Lq, 1), where attn_mask gives the others all keys; None: it does not.
     """
 
     q: Tensor
@@ -25,6 +26,7 @@ class Kernel(NamedTuple):
     v: Tensor
     attn_mask: Tensor | None
     is_causal: bool
+    is_grouped: bool
     rows: Tensor | None = None
 
 
@@ -83,14 +85,28 @@ def with_whole_rows(scores: Tensor, Lk: int) -> Tensor:
 def arguments(call: Call) -> Kernel:
     """What the kernel is given for a call."""
     at = asked(call)
-    if at.attn_mask is None:
-        return at
     if torch.compiler.is_compiling():
-        return _with_mask(at, call, at.attn_mask.dtype)
+        return at if at.attn_mask is None else _with_mask(at, call, at.attn_mask.dtype)
     if "sdpa" not in call.prepared:
-        call.prepared["sdpa"] = _with_mask(at, call, at.attn_mask.dtype)
+        at = at if at.attn_mask is None else _with_mask(at, call, at.attn_mask.dtype)
+        call.prepared["sdpa"] = _with_heads_of_their_own(at, call)
     kernel: Kernel = call.prepared["sdpa"]
     return kernel
+
+
+def choice(at: Kernel, call: Call) -> int:
+    """The kernel that torch takes for these arguments, a number of SDPBackend."""
+    return torch._fused_sdp_choice(
+        at.q, at.k, at.v, at.attn_mask, call.dropout, at.is_causal, scale=call.multiplier, enable_gqa=at.is_grouped
+    )
+
+
+def _with_heads_of_their_own(at: Kernel, call: Call) -> Kernel:
+    """The arguments with keys and values repeated for each query head, where torch fuses no shared ones: float32."""
+    if not (at.is_grouped and is_on_device(at.q)) or choice(at, call) != SDPBackend.MATH.value:
+        return at
+    k, v = (t.repeat_interleave(call.groups, dim=1) for t in (at.k, at.v))
+    return at._replace(k=k, v=v, is_grouped=False)
 
 
 def _with_mask(at: Kernel, call: Call, dtype: torch.dtype) -> Kernel:
@@ -137,7 +153,9 @@ def _kernel(call: Call) -> Kernel:
     q, k, v = (t if t.shape[-1] == width else F.pad(t, (0, width - t.shape[-1])) for t in (q, k, v))
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     unread = None if dtype is None else q.new_empty((), dtype=dtype).expand(1, 1, q.shape[2], k.shape[2])
-    return Kernel(q, k, v, unread, is_causal)
+    # an open number of heads compares to a symbol, which is no bool
+    is_grouped = True if call.groups > 1 else False  # noqa: SIM210
+    return Kernel(q, k, v, unread, is_causal, is_grouped)
 
 
 def _bias_dtype(call: Call) -> torch.dtype | None:
