@@ -240,7 +240,7 @@ def test_a_window_is_held_to_what_came_before():
 
 def test_angles_that_begin_anew_with_a_cache_are_a_fault_of_the_rotation():
     found = doctor(Late)
-    assert [(each.kind, each.proved) for each in found.faults] == [("rotary-cache", True)]
+    assert [(each.kind, each.proved) for each in found.faults] == [("position-cache", True)]
     assert "self.turned(q, 0)" in found.faults[0].source
 
 

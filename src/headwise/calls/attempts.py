@@ -88,8 +88,9 @@ class Bench:
             # without a table, what is called tokens holds features
             is_ids = [False, True] if roles.is_ids and self._modules() else [roles.is_ids]
         ways = [replace(roles, is_ids=each) for each in is_ids]
-        if tables > 1 and roles.key and roles.key not in roles.optional:
-            ways.insert(0, replace(roles, is_ids=True, keys_are_ids=True))
+        if tables and roles.key and roles.key not in roles.optional:
+            # of two tables, one is that of the keys
+            ways.insert(0 if tables > 1 else len(ways), replace(roles, is_ids=True, keys_are_ids=True))
         # an input whose size is declared is given, in self-attention too
         declared = tuple(name for name in (roles.key, roles.value) if name in self.wish.numbers.call)
         for way in ways:

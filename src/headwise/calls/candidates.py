@@ -130,6 +130,9 @@ def calls(
                 tied[name] = next(cosine for cosine, own_role in roles.rest.items() if own_role == "cosine")
                 continue
             choices[name] = list(_values(name, role, family, reading, sizes, keys="S" if is_cross else "L"))
+            if roles.is_ids and roles.query in choices and _last_word(name) == _last_word(roles.query):
+                # as the items that were bought, and those that might be
+                choices[name].insert(0, choices[roles.query][0])
     places = product(*[range(min(len(each), MOST)) for each in choices.values()])
     for places_of_one in sorted(islice(places, LOOKED_AT), key=sum)[:WAYS]:
         values = [each[at] for each, at in zip(choices.values(), places_of_one, strict=True)]
@@ -142,6 +145,10 @@ def calls(
                 call[name] = value
         call.update({name: call[cosine] for name, cosine in tied.items()})
         yield {name: call[name] for name in [*(each.name for each in parameters), "_mask"] if name in call}
+
+
+def _last_word(name: str) -> str:
+    return name.rpartition("_")[2]
 
 
 def _vocabulary(name: str, sizes: Mapping[str, str]) -> str:

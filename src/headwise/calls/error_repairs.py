@@ -58,6 +58,10 @@ SIZES = re.compile(
 MASKS = 14
 # axes that nothing is known of
 OTHERS = ("h", "w", "t", "N", "n", "M")
+# what token numbers of the smallest table are below
+SMALLEST = "2"
+# a row that a table does not have
+BEYOND = re.compile(r"index out of range in self")
 MANY = {5: ("n", "h", "w"), 6: ("n", "m", "h", "w")}
 EVEN = re.compile(r"divisible by 2\b|must be even|even number", re.IGNORECASE)
 
@@ -136,6 +140,8 @@ def lessons(
         yield _evened(plan)
     if IDS.search(text):
         yield from _as_numbers(plan, at)
+    if BEYOND.search(text):
+        yield from _as_fewer_numbers(plan, at)
     if FEWER.search(text):
         yield from batched(plan)
     if UNPACKED.search(text) or FEWER.search(text) or any(each.search(text) for each in RANKS):
@@ -155,6 +161,14 @@ def lessons(
         yield from tied(plan, numbers, sizes)
         yield from _of_pairs(plan)
         yield from grouped(plan)
+
+
+def _as_fewer_numbers(plan: Plan, at: FailedStatement) -> Iterator[Plan]:
+    """With token numbers that a smaller table has: all that the statement names, or one of them."""
+    named = [name for name in at.arguments or plan.call if isinstance(plan.call.get(name), Mapping)]
+    larger = [name for name in named if plan.call[name].get("below", SMALLEST) != SMALLEST]
+    for names in dict.fromkeys([tuple(larger[-1:]), tuple(larger)]):
+        yield replace(plan, call={**plan.call, **{name: {**plan.call[name], "below": SMALLEST} for name in names}})
 
 
 def _as_tensors(plan: Plan, at: FailedStatement, reading: Reading) -> Iterator[Plan]:
@@ -214,7 +228,7 @@ def _as_numbers(plan: Plan, at: FailedStatement) -> Iterator[Plan]:
     for name in [each for each in at.arguments if each in inputs] or inputs[::-1]:
         shape = plan.call[name]
         for axes in (shape, shape[:-1], ["L", "L"]):
-            yield replace(plan, call={**plan.call, name: {"_ids": axes, "below": "2"}})
+            yield replace(plan, call={**plan.call, name: {"_ids": axes, "below": SMALLEST}})
 
 
 def _of_rank(plan: Plan, text: str, at: FailedStatement) -> Iterator[Plan]:

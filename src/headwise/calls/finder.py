@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from headwise.calls.code_errors import is_of_code
+from headwise.calls.documented_axes import documented_calls
 from headwise.calls.file_usage import is_small, spelled, used, usual
 from headwise.calls.plan import Named, Plan
 from headwise.calls.request import Found, Wish
@@ -145,6 +146,10 @@ def _resorts(
         more = [*wishes[1:2], replace(spelled(*usage), cross=cross), *wishes[2:]] if is_small(*usage) else []
         for wish in [*wishes[:1], *more]:
             yield wish, SHORT
+    needed = [each.name for each in signatures[1] if each.default is each.empty]
+    for call in documented_calls(target, needed, signatures[0]):
+        given = checked_init(None, signatures[0]), checked_call(call, signatures[1])
+        yield from ((wish, SHORT) for wish in _wishes(*given, cross))
     if isinstance(target, type):
         for wish in usual(signatures[0], reading):
             yield replace(wish, cross=cross), SHORT

@@ -14,8 +14,8 @@ _HOME = {
     "MarkedOp": "marked_operations", "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names",
     "Origin": "provenance", "Owners": "entry_heads", "ProvenanceTracker": "propagation", "Row": "axis_names",
     "Run": "runner", "Shape": "axes", "Sizes": "sizes", "aligned": "axis_names", "allowed_by": "attention_pattern",
-    "arguments": "runner", "attentions": "attention", "by_site": "axis_names", "call_of": "runner",
-    "chain_of": "attention", "contraction": "contractions", "default_dtype": "runner",
+    "arguments": "runner", "attentions": "attention", "axes_of": "decoder", "by_site": "axis_names",
+    "call_of": "runner", "chain_of": "attention", "contraction": "contractions", "default_dtype": "runner",
     "find_pattern": "attention_pattern", "followed": "provenance", "hidden_in_layer": "attention",
     "is_constant": "contractions", "is_laid_over": "attention", "is_layer": "attention", "is_movement": "index_maps",
     "is_scores": "attention", "kinds": "attention_steps", "looking": "product_provenance", "made_from": "attention",
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.decoder import Decoded as Decoded
     from headwise.dataflow.decoder import Decoder as Decoder
     from headwise.dataflow.decoder import DecodingStep as DecodingStep
+    from headwise.dataflow.decoder import axes_of as axes_of
     from headwise.dataflow.entry_heads import Owners as Owners
     from headwise.dataflow.expressions import UNKNOWN as UNKNOWN
     from headwise.dataflow.expressions import Expressions as Expressions

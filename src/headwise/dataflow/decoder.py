@@ -24,7 +24,7 @@ from headwise.dataflow.runner import (
 )
 from headwise.recording import Record, Replacing, Site, record, tensors
 
-__all__ = ["Decoded", "Decoder", "DecodingStep"]
+__all__ = ["Decoded", "Decoder", "DecodingStep", "axes_of"]
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Decoder:
     @property
     def axis(self) -> int:
         """The token axis of the output."""
-        shape = next(axes for axes in map(_shape_of, self.plan.call.values()) if "L" in axes)
+        shape = next(axes for axes in map(axes_of, self.plan.call.values()) if "L" in axes)
         return shape.index("L")
 
     def whole(self, end: int, *, recorded: bool = False) -> Decoded:
@@ -174,7 +174,7 @@ class Decoder:
         """The same call with other tokens at the beginning."""
 
         def changed(name: str, value: Any) -> Any:
-            shape = _shape_of(self.plan.call.get(name))
+            shape = axes_of(self.plan.call.get(name))
             if not isinstance(value, Tensor) or "L" not in shape or "B" not in shape or name == self.plan.mask:
                 return value
             out = value.clone()
@@ -267,7 +267,8 @@ class _Loop:
                 self.cache = self.way.onward(self.cache, result)
 
 
-def _shape_of(spec: Any) -> list[str]:
+def axes_of(spec: Any) -> list[str]:
+    """The axes of an argument as a plan has it, those of token numbers too; none of anything else."""
     if isinstance(spec, Mapping):
         spec = spec.get("_ids", [])
     return [str(each) for each in spec] if isinstance(spec, list) else []
@@ -281,7 +282,7 @@ def _narrowed(value: Any, spec: Any, first: int, end: int, total: int) -> Any:
         )
     if not isinstance(value, Tensor):
         return value
-    shape = _shape_of(spec)
+    shape = axes_of(spec)
     axes = [at for at, each in enumerate(shape) if each == "L"]
     if not shape:
         axes = [at for at, size in enumerate(value.shape) if size == total]

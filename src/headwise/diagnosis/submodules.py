@@ -7,11 +7,12 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from headwise.calls import Plan
+from headwise.calls import Plan, parameters
 from headwise.diagnosis.attention_owners import Owner, insides, owners
 from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.coverage import Missed, Tried
@@ -131,10 +132,14 @@ def _named(owner: Owner) -> str:
 
 
 def _built(target: Any, plans: Sequence[Plan]) -> nn.Module | None:
-    """A module of a target, as far as it can be built."""
+    """A module of a target, as far as it can be built: by the defaults of its constructor, which go together, or else
+    with the sizes of a plan.
+    """
     if isinstance(target, nn.Module):
         return target
-    for plan in plans:
+    asked = {each.name for each in parameters(target) if each.default is each.empty}
+    usual = [replace(each, init={name: each.init[name] for name in each.init if name in asked}) for each in plans[:1]]
+    for plan in [*usual, *plans]:
         try:
             built = plan.build(plan.sizes(-1))
         except Exception:  # noqa: BLE001  a constructor may raise anything

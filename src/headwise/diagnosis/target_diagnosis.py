@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from headwise.calls import Plan, check_forward, is_of_code, is_wrong_kind
+from headwise.calls import Plan, check_forward, is_of_code, is_wrong_kind, seen_names
 from headwise.calls import whole as whole_of
 from headwise.dataflow import run
 from headwise.diagnosis.attention_owners import holds_layers, own_files
@@ -202,8 +202,9 @@ def _examinations(
             names = exam.checks("causal", list[str](), unread_flags, exam.run()) if exam.plan.switched else []
             if names and exam.examined.get("causal") is not True:
                 exam.examined["causal"] = Missed(UNREAD, {"name": ", ".join(names)})
-        if not is_shown:
-            # what only a cache shows was measured where it was found
+        if not is_shown or seen_names(last.plan):
+            # what only a cache shows was measured where it was found; what is beside the attentions of a model may not
+            # know of it
             last.checks("cache", None, remember, out)
         out += last.checks.all("sizes", _at_own_sizes, calls, out, user_files, checks)
         tell_once(out)

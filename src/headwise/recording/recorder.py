@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from headwise.recording.budget import RECORDED, RECORDING, TAKEN, spend
 from headwise.recording.composite_layers import ATTENTION, LAYERS, composites
 from headwise.recording.function_names import is_question, name_of
+from headwise.recording.fused_steps import in_steps
 from headwise.recording.identity import PLAIN, Identities, tensors, versions_of
 from headwise.recording.operations import Failure, KernelCall, Operation, Record, TensorSeen
 from headwise.source import Span, UserCode, sign_at, span_of
@@ -108,7 +109,10 @@ class Recorder(TorchFunctionMode):
         options = dict(kwargs or {})
         if is_question(func, count=len(args) + len(options)) or torch.compiler.is_compiling():
             return func(*args, **options)
-        return self._run(func, tuple(args), options, sys._getframe(1))
+        frame = sys._getframe(1)
+        if (steps := in_steps(func, options)) is not None:
+            return steps(lambda function, *given: self._run(function, given, {}, frame), *args, **options)
+        return self._run(func, tuple(args), options, frame)
 
     def composite(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """The result of one of torch's own layers, recorded as one step, with this mode off the stack."""

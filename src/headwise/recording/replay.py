@@ -16,6 +16,7 @@ from torch import nn
 
 from headwise.recording.budget import RECORDED_OPERATIONS, Counting
 from headwise.recording.function_names import is_question, name_of
+from headwise.recording.fused_steps import in_steps
 from headwise.recording.operations import Operation
 from headwise.recording.torch_limits import check_lengths
 from headwise.source import Span, UserCode, sign_at, span_of
@@ -80,8 +81,14 @@ class Replacing(Counting):
         if is_question(func, count=len(args) + len(options)) or not self._replacements:
             return self.run_counted(func, args, options)
         frame = next(self._user_code.frames(sys._getframe(1)), None)
-        named = None if frame is None else name_of(func, sign_at(frame))[0]
-        return self.run_counted(self._replacement(frame, named) or func, args, options)
+        sign = None if frame is None else sign_at(frame)
+
+        def run(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+            name = None if sign is None else name_of(function, sign)[0]
+            return self.run_counted(self._replacement(frame, name) or function, given, named)
+
+        steps = in_steps(func, options)
+        return run(func, *args, **options) if steps is None else steps(run, *args, **options)
 
     @contextmanager
     def within_layers(self) -> Iterator[None]:

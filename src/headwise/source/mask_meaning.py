@@ -7,7 +7,7 @@ import linecache
 import re
 from collections.abc import Sequence
 
-from headwise.source.mask_polarity import made_masks
+from headwise.source.mask_polarity import made_masks, masks_called
 from headwise.source.syntax import file_tree, nodes_of
 
 __all__ = ["meaning_of", "ones_of"]
@@ -73,6 +73,11 @@ TURNED = {
 RESULTS = re.compile(r"attention|weight|scores?\b|logit|prob|softmax|output|loss|embed|权重|分数|输出", re.IGNORECASE)
 
 HIDES = re.compile(f"{YES}{IS}{GAP}{HIDDEN}", re.IGNORECASE)
+# arguments that are called by what True means
+CALLED = {
+    "attend": re.compile(r"(^|_)(allow(ed)?|visible|valid|attendable|permitted)(_|$)"),
+    "blocked": re.compile(r"(^|_)(block(ed)?|forbidden|banned|hidden|invalid|invisible|disallowed|excluded)(_|$)"),
+}
 # words about an additive mask
 ADDED = re.compile(r"inf|-\s?1e|-\s?10{3,}|negativ|large|additive|added|bias|相加|负", re.IGNORECASE)
 
@@ -94,7 +99,7 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
     files: their names in linecache. name: of the argument. kind: of the class; its use of the mask does not count.
     Text about the argument takes precedence over text about masks in general.
     """
-    named: set[str] = set()
+    named = {meaning for meaning, form in CALLED.items() if form.search(name.lower())}
     general: set[str] = set()
     for file in files:
         lines, tree = linecache.getlines(file), file_tree(file)
@@ -114,6 +119,7 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
             if is_named:
                 is_plain = not RESULTS.search(words.replace(name, ""))
                 named |= meanings | {meaning for meaning, form in TURNED.items() if is_plain and form.search(words)}
+        named |= set(masks_called(tree, kind, name))
         general |= set(made_masks(tree, kind, name))
     if named:
         return next(iter(named)) if len(named) == 1 else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from headwise.source.syntax import nodes_of
 
-__all__ = ["made_masks"]
+__all__ = ["made_masks", "masks_called"]
 
 # these return a mask unchanged
 PASSING = frozenset({
@@ -41,6 +41,21 @@ def made_masks(tree: ast.AST, kind: str, name: str) -> Iterator[str]:
                 values += [part for each in returns if each is not None for part in getattr(each, "elts", [each])]
             signs = [_sign(each, signs_of) for each in values]
             yield from ("attend" if sign > 0 else "blocked" for sign in signs if sign)
+
+
+def masks_called(tree: ast.AST, kind: str, name: str) -> Iterator[str]:
+    """The meaning of each mask that a file makes under the name of an argument, outside of its class `kind`."""
+    for node in getattr(tree, "body", []):
+        if isinstance(node, ast.ClassDef) and node.name == kind:
+            continue
+        for function in _functions(node):
+            sign = 0 if name in _parameters(function) else _local(function).get(name, 0)
+            if sign:
+                yield "attend" if sign > 0 else "blocked"
+
+
+def _parameters(function: ast.AST) -> set[str]:
+    return {each.arg for each in nodes_of(function) if isinstance(each, ast.arg)}
 
 
 def _kept(tree: ast.AST) -> set[str]:

@@ -19,6 +19,7 @@ from headwise.dataflow import (
     MarkedOp,
     Marks,
     Run,
+    axes_of,
     chain_of,
     place_of,
     sample_of,
@@ -55,7 +56,7 @@ def remember(exams: Sequence[Examination]) -> None:
     plan = _alone(exam, exam.free)
     symbol = next((each for each in plan.symbols if each.name == "L"), None)
     is_free = symbol is not None and not symbol.equals and symbol.fixed is None
-    if not is_free or not any("L" in shape for shape in plan.call.values() if isinstance(shape, list)):
+    if not is_free or not any("L" in axes_of(each) for each in plan.call.values()):
         return
     decoder = _decoder(exam, plan)
     if not may_keep(decoder):
@@ -254,7 +255,7 @@ def _named(decoder: Decoder, run: Run, entry: MarkedOp, breach: Breach, transpla
     elif reached == "pair" and hides(run, entry):
         kind, values = "causal-cache", {"made": "rectangle" if is_rectangle(entry) else ""}
     elif reached == "token" and entry.joint is None:
-        kind, span = "rotary-cache", called(entry)
+        kind, span = "position-cache", called(entry)
     return Suspect(kind, span, stand_ins, said=values, proved=True, evidence=evidence)
 
 

@@ -59,9 +59,7 @@ def hiding(
     out: dict[Site, Callable[..., Any]] = {softmax.site: Hiding(softmax.function, open_to)}
     for entry in on_path:
         place = next((at for at, each in enumerate(entry.given) if each is not None and each.kind == "pair"), 0)
-        if entry.joint is not None:
-            out[entry.site] = _bare(entry.function)
-        elif entry is not softmax:
+        if entry.joint is None and entry is not softmax:
             out[entry.site] = _undone(place)
     return out
 
@@ -97,11 +95,6 @@ def _layer_stand_ins(run: Run, attention: AttentionOps) -> dict[Site, Callable[.
 
 def _undone(place: int) -> Callable[..., Any]:
     return lambda *args, **options: list(tensors((args, options)))[place]
-
-
-def _bare(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A product to which a mask is added, without it."""
-    return lambda *args, **options: function(*args, **{**options, "beta": 0})
 
 
 def inverted(function: Callable[..., Any]) -> Callable[..., Any]:

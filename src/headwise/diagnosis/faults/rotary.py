@@ -86,15 +86,15 @@ FAULTS = (
         has_patch=True, general="rotary-wrong", removes=True,
     ),
     Fault(
-        "rotary-cache", FAULT, "law",
+        "position-cache", FAULT, "law",
         ROTARY((KEYS, "        k = self.rotate(k)\n")),
         Words(
-            "With a cache, the positions of the rotation start at the wrong number.",
+            "With a cache, the positions of new tokens start at the wrong number.",
             "The distances between new and cached tokens are wrong.",
             "Count the positions of the new tokens from the end of the cache.",
         ),
         Words(
-            "有缓存时，旋转位置编码的起点不对。",
+            "有缓存时，新 token 的位置从错误的数开始。",
             "新的 token 与缓存的 token 之间的距离是错的。",
             "新 token 的位置从缓存的末尾数起。",
         ),

@@ -34,7 +34,7 @@ SAME = SHOWN | {"causal-missing", "causal-offset", "scale-missing", "scale-wrong
 # flags that may turn the order of tokens round, or the scale off, on purpose
 TURNING = re.compile(r"rev|inv|back|right|bi(dir|_|$)|scal|norm|temp|mup|drop|train|sampl|first|transpos")
 # roles of numbers of heads, of which one more or less is another layer
-COUNTED = ("heads", "key_heads", "head_width", "value_head_width", "width")
+COUNTED = ("heads", "key_heads", "head_width", "value_head_width", "width", "layers")
 # the furthest that a triangle is shifted by default
 FAR = 4
 # tokens that a triangle which is kept has room for

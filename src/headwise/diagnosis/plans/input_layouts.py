@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from headwise.calls import Plan, Reading, alike, call_role, callee, parameters, read
-from headwise.dataflow import Manner, attentions, run
+from headwise.dataflow import AttentionOps, Manner, attentions, operand_marks, run, source_of
 from headwise.diagnosis.checks.head_layout import layout_problems
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.checks.refusals import is_refusal
@@ -121,9 +121,25 @@ def fails_apart(exam: Examination) -> Missed | None:
     all_attentions = attentions(result)
     if result.failure is not None or not all_attentions or any(layout_problems(each) for each in all_attentions):
         return None
+    if not any(map(_meets_others, all_attentions)):
+        # what it fails for are no keys
+        return None
     error = failure.words.rstrip(".")
     call = as_json({name: alike(value) for name, value in plan.call.items()})
     return Missed("doctor.missed.fails_apart", {"line": failure.span.line, "error": error, "call": call})
+
+
+def _meets_others(attention: AttentionOps) -> bool:
+    """Whether keys are, or may be, of another input than the queries."""
+    scores = attention.scores
+    pair = attention.context.given[:2] if scores is None else operand_marks(scores)
+    inputs = [
+        None
+        if marks is None or marks.kind != "token"
+        else {int(each) for each in source_of(marks.arrays["t"]).unique()}
+        for marks in pair
+    ]
+    return None in inputs or inputs[:1] != inputs[1:]
 
 
 def _has_triangle(operation: Operation) -> bool:
