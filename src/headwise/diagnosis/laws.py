@@ -20,6 +20,7 @@ from headwise.diagnosis.checks.head_split import missing_projection
 from headwise.diagnosis.checks.inputs import ignored_inputs, shared_projections
 from headwise.diagnosis.checks.key_permutation import permuting_suspects
 from headwise.diagnosis.checks.mask_arguments import default_suspects, doubled_masks
+from headwise.diagnosis.checks.norm_axis import norm_suspects
 from headwise.diagnosis.checks.notes import unusual_notes
 from headwise.diagnosis.checks.parameters import (
     broken_backward,
@@ -32,6 +33,7 @@ from headwise.diagnosis.checks.parameters import (
 )
 from headwise.diagnosis.checks.position_terms import position_suspects
 from headwise.diagnosis.checks.rotary import rotating_suspects
+from headwise.diagnosis.checks.shared_layers import shared_layers
 from headwise.diagnosis.checks.side_effects import changed_arguments, left_over
 from headwise.diagnosis.checks.state_dict import saving_suspects
 from headwise.diagnosis.checks.training_step import step_suspects
@@ -43,7 +45,7 @@ from headwise.diagnosis.plans.mask_variants import looks_back
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 
-__all__ = ["law_suspects"]
+__all__ = ["law_suspects", "whole_suspects"]
 
 # as they are told where none could be tried
 LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
@@ -68,8 +70,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     out = [*checks.all("inputs", fact, ignored_inputs, run, free)]
     out += checks.all("dropout", fact, dropping_suspects, exam.free, rerun)
     out += checks.all("parameters", unregistered, run)
-    out += checks.all("rotation", fact, rotating_suspects, free)
-    out += checks.all("rotation", fact, position_suspects, run)
+    out += whole_suspects(exam)
     out += checks.all("gradients", fact, _training, exam.free, exam, rerun)
     if exam.plan.mask and not out:
         out += checks.all("gradients", _training, exam.plan, exam, rerun)
@@ -91,6 +92,22 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if fact(has_dropout, exam.free, rerun):
         exam.examined["dropout"] = True
     return out + _of_calls(exam, run, free, rerun, out)
+
+
+def whole_suspects(exam: Examination) -> list[Suspect]:
+    """What the laws find that a whole model may show, and the classes that hold its attentions do not by themselves."""
+
+    def free(*args: Any, **options: Any) -> Run:
+        options.setdefault("plan", exam.free)
+        return exam.rerun(*args, **options)
+
+    run = free()
+    if run.record.failure is not None or not attentions(run):
+        return []
+    out = exam.checks.all("parameters", shared_layers, run)
+    out += exam.checks.all("rotation", run.fact, rotating_suspects, free)
+    out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
+    return [*out, *exam.checks.all("rotation", norm_suspects, run)]
 
 
 def _of_calls(

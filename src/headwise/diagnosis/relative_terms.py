@@ -7,14 +7,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from headwise.dataflow import MarkedOp, chain_of, place_of
+from headwise.dataflow import AttentionOps, MarkedOp, Run, chain_of, place_of
 from headwise.diagnosis.observation import Observation, changed
 
-__all__ = ["is_shifted"]
+__all__ = ["is_shifted", "unshifted"]
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
 # how many axes the table and its numbers have at least, and a weight below which a pair is hidden
 TABLE, NOTHING = 2, 1e-9
+# as many queries and keys tell rows apart
+LEAST = 3
 
 
 def is_shifted(observation: Observation) -> bool:
@@ -22,16 +24,40 @@ def is_shifted(observation: Observation) -> bool:
 
     Such a term is a product of queries and a table, moved so that each pair has the number of its distance.
     """
-    return any(_is_misplaced(observation, product, total, place) for product, total, place in _terms(observation))
+    terms = _terms(observation.run, observation.attention)
+    return any(_is_misplaced(observation, product, total, place) for product, total, place in terms)
 
 
-def _terms(observation: Observation) -> list[tuple[MarkedOp, MarkedOp, int]]:
+def unshifted(run: Run, attention: AttentionOps, rerun: Callable[..., Run]) -> MarkedOp | None:
+    """A product of queries and a table with a row for each distance, of which all queries read the same row for a key;
+    None: there is none. rerun: the same run with stand-ins.
+    """
+    for product, total, place in _terms(run, attention):
+        marks, count = total.pair, product.outputs[0].shape[-1]
+        if marks is None:
+            continue
+        query, key = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
+        lengths = int(query.max()) + 1, int(key.max()) + 1
+        if count != sum(lengths) - 1 or min(lengths) < LEAST or bool((query < 0).any() | (key < 0).any()):
+            continue
+        columns = (torch.arange(count).double() + 1).expand(product.outputs[0].shape)
+        used = _moved(run, rerun, product, total, place, columns)
+        if used is None or used.shape != marks.shape:
+            continue
+        rows = used.new_full((lengths[0], lengths[1]), -1.0)
+        rows[query, key] = used
+        if bool((rows == rows[:1]).all()) and int(rows[0].unique().numel()) == lengths[1]:
+            return product
+    return None
+
+
+def _terms(run: Run, attention: AttentionOps) -> list[tuple[MarkedOp, MarkedOp, int]]:
     """Products of queries and a table, the sums that add them to scores, and which operand of the sum they are."""
-    attention, out = observation.attention, []
+    out = []
     sums = [each for each in attention.path if each.name in SUMS and len(each.inputs) == TABLE]
     for total in sums:
         for place, tensor in enumerate(total.inputs):
-            chain = chain_of(observation.run, total.at, tensor.number)
+            chain = chain_of(run, total.at, tensor.number)
             if any(each is attention.scores for each in chain):
                 continue
             out += [(each, total, place) for each in chain if _is_of_table(each)]
@@ -59,7 +85,8 @@ def _is_misplaced(observation: Observation, product: MarkedOp, total: MarkedOp, 
     count = shape[-1]
     rows = place_of(product_marks.arrays["t"]).double() + 1
     columns = (torch.arange(count).double() + 1).expand(shape)
-    shifts = [_moved(observation, product, total, place, each) for each in (torch.ones_like(rows), rows, columns)]
+    numbers = (torch.ones_like(rows), rows, columns)
+    shifts = [_moved(observation.run, observation.rerun, product, total, place, each) for each in numbers]
     if any(each is None or each.shape != marks.shape for each in shifts):
         return False
     ones, row, column = (each for each in shifts if each is not None)
@@ -76,14 +103,16 @@ def _is_misplaced(observation: Observation, product: MarkedOp, total: MarkedOp, 
     return bool(is_others[taken].any()) or is_lacking
 
 
-def _moved(observation: Observation, product: MarkedOp, total: MarkedOp, place: int, numbers: Tensor) -> Tensor | None:
+def _moved(
+    run: Run, rerun: Callable[..., Run], product: MarkedOp, total: MarkedOp, place: int, numbers: Tensor
+) -> Tensor | None:
     """What a sum takes where a product gives certain numbers, spread over what it gives; None: such a run fails."""
 
     def instead(output: Tensor) -> Tensor:
         return numbers.to(output.dtype)
 
     changes: list[tuple[MarkedOp, Callable[[Tensor], Tensor]]] = [(product, instead)]
-    changed_run = observation.rerun(changed(observation.run, changes))
+    changed_run = rerun(changed(run, changes))
     entry = next((each for each in changed_run.seen if each.at == total.at), None)
     if changed_run.failure is not None or entry is None or entry.name != total.name:
         return None

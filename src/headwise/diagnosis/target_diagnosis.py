@@ -22,7 +22,7 @@ from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
 from headwise.diagnosis.coverage import Missed, as_plain, unfollowed
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.findings import findings_of, merged
-from headwise.diagnosis.laws import law_suspects
+from headwise.diagnosis.laws import law_suspects, whole_suspects
 from headwise.diagnosis.modules import apart, holds_numbers
 from headwise.diagnosis.plans.input_layouts import TURNED, fails_apart, is_better, tells_no_layout, turned_calls
 from headwise.diagnosis.plans.settings import Settings, settings
@@ -191,7 +191,7 @@ def _examinations(
         last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
         # what laws would show of a whole model, the classes that hold its attentions show by themselves
         is_shown = whole is not None and last.checks("classes", False, whole.holds, out)
-        found_by_laws = [] if is_shown else last.checks.all("laws", law_suspects, last)
+        found_by_laws = last.checks.all("laws", whole_suspects if is_shown else law_suspects, last)
         laws = [each for each in found_by_laws if (each.general, each.span) not in last.tried]
         for suspect in laws:
             last.repair(suspect)

@@ -14,6 +14,7 @@ from headwise.calls import call_role, is_of_code, is_of_library, is_wrong_kind
 from headwise.dataflow import Marks, Run, chain_of, operand_marks, source_of
 from headwise.diagnosis.checks.head_axes import early_merge
 from headwise.diagnosis.checks.inputs import redirected
+from headwise.diagnosis.checks.mask_origins import mask_of_queries
 from headwise.diagnosis.checks.refusals import (
     is_condensed,
     is_of_another_kind,
@@ -55,7 +56,7 @@ def crash_suspect(run: Run, exam: Any) -> Suspect | None:
         suspect = suspect or _merge(run, exam, values) or _operation(run, failure.operation, str(error), values)
         if suspect is not None:
             return suspect
-    turned = _turned_mask(run, failure.operation, exam)
+    turned = _turned_mask(run, failure.operation, exam) or mask_of_queries(run, failure.operation)
     if turned is not None:
         return turned
     if is_refusal(failure):

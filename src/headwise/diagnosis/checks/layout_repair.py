@@ -104,6 +104,8 @@ def _inward(
         if suspect is not None:
             return suspect
     problem = known_problems[0]
+    if problem.what == "unequal tokens" and (cut := _cut_otherwise(rerun, attention, number, problem)) is not None:
+        return cut
     side = next(each for each in handed(attention) if each.name == problem.side)
     moves = movements_of(run, side)
     for entry in moves:
@@ -123,6 +125,27 @@ def _inward(
                 kind = "key-not-transposed" if problem.side == "k" else _split_kind(problem)
                 return Suspect(kind, entry.span, stand_ins, said={"_then": order})
     return None
+
+
+def _cut_otherwise(rerun: Rerun, attention: AttentionOps, number: int, problem: LayoutProblem) -> Suspect | None:
+    """Weights from which columns were cut at the wrong end, as that of a sink that was put behind the keys."""
+    for entry in attention.path:
+        before, after = (entry.inputs[0].value if entry.inputs else None), entry.value
+        if entry.name != "index" or before is None or after is None or before.ndim != after.ndim:
+            continue
+        cut = [axis for axis in range(before.ndim) if before.shape[axis] != after.shape[axis]]
+        if len(cut) != 1:
+            continue
+        count = before.shape[cut[0]] - after.shape[cut[0]]
+        for start in (0, count):
+            stand_ins = {entry.site: _narrowing(cut[0] - before.ndim, start, count)}
+            if _is_mended(rerun(stand_ins), number, problem):
+                return Suspect("key-value-misaligned", entry.span, stand_ins)
+    return None
+
+
+def _narrowing(axis: int, start: int, count: int) -> Callable[..., Any]:
+    return lambda t, *_: t.narrow(axis, start, t.shape[axis] - count)
 
 
 def _split_kind(problem: LayoutProblem) -> str:

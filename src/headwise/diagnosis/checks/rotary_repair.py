@@ -8,18 +8,19 @@ from itertools import permutations, product
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.dataflow import MarkedOp, Run, attentions, chain_of, makers, place_of
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.recording import Site
-from headwise.source import Span, code_at, function_of, span_like
+from headwise.source import Span, code_at, constructors, function_of, span_like
 
 __all__ = ["mended_turn", "untouched"]
 
 # trials of one rotation: each is a run
 MOST = 80
 NEAR = 1e-6
+PRODUCTS = frozenset({"*", "mul", "*=", "mul_"})
 JOINTS = ("cat", "concat", "concatenate", "stack")
 # what gives each angle to two features
 SPREADS = frozenset({"repeat_interleave", *JOINTS, "repeat", "tile", "flatten", "reshape", "view"})
@@ -53,7 +54,49 @@ def mended_turn(
                 late = (span, stand_ins, sign)
             if again is not None:
                 second = second or (span, stand_ins, sign)
-    return late or second
+    return late or second or _laid_otherwise(run, number, rerun)
+
+
+def _laid_otherwise(
+    run: Run, number: int, rerun: Callable[[Mapping[Site, Callable[..., Any]]], Run | None]
+) -> tuple[Span, dict[Site, Callable[..., Any]], Sign] | None:
+    """The same where cosines and sines were made before the run, for features that lie otherwise."""
+    products = [
+        (entry, at) for entry in _within(run, number) for at, each in enumerate(entry.given)
+        if entry.is_marked and entry.name in PRODUCTS and len(entry.tensors) == 2 and each is None
+    ]  # fmt: skip
+    tables = [entry.tensors[at] for entry, at in products]
+    if not tables or any(each.shape[-1] % 2 or not each.is_floating_point() for each in tables):
+        return None
+    for sizes in ((2, -1), (-1, 2)):
+        stand_ins = {entry.site: _with_table(entry.function, at, sizes) for entry, at in products}
+        again = rerun(stand_ins)
+        if again is not None and _starts(again, number):
+            span = next(filter(None, (_made(run.target, each) for each in tables)), products[0][0].span)
+            return span, stand_ins, ()
+    return None
+
+
+def _with_table(function: Callable[..., Any], place: int, sizes: tuple[int, int]) -> Callable[..., Any]:
+    def right(*args: Any, **options: Any) -> Any:
+        return function(*(_turned(each, sizes) if at == place else each for at, each in enumerate(args)), **options)
+
+    return right
+
+
+def _made(target: Any, table: Tensor) -> Span | None:
+    """Where the constructor of a module gives each angle to two features, for the buffer that a table is a part of."""
+    for module in target.modules() if isinstance(target, nn.Module) else ():
+        own = [each.untyped_storage().data_ptr() for each in module.buffers(recurse=False)]
+        if table.untyped_storage().data_ptr() not in own:
+            continue
+        for constructor in constructors(type(module)):
+            for node in ast.walk(constructor.tree):
+                calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
+                names = {each.attr for each in calls if isinstance(each, ast.Attribute)}
+                if isinstance(node, ast.Assign | ast.Expr) and names & SPREADS:
+                    return constructor.span(node)
+    return None
 
 
 def _starts(run: Run, number: int) -> bool:

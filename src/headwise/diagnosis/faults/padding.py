@@ -1,9 +1,41 @@
-"""Faults of padding: rows and tokens that hold none."""
+"""Faults of padding: rows and tokens that hold none, and masks made of other tokens than the keys."""
 
-from headwise.diagnosis.faults.fault import WARNING, Fault, Words
-from headwise.diagnosis.faults.templates import CROSS
+from headwise.diagnosis.faults.fault import FAULT, WARNING, Fault, Template, Words
+from headwise.diagnosis.faults.templates import CROSS, IMPORTS
 
 __all__ = ["FAULTS"]
+
+# a decoder of token numbers
+TOKENS = Template(
+    "TOKENS",
+    f"""{IMPORTS}class Attention(nn.Module):
+    def __init__(self, vocabulary, d_model, n_heads):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.n_heads, self.head_dim = n_heads, d_model // n_heads
+        self.embedding = nn.Embedding(vocabulary, d_model)
+        self.q_proj = nn.Linear(d_model, d_model)
+        self.k_proj = nn.Linear(d_model, d_model)
+        self.v_proj = nn.Linear(d_model, d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def split(self, x):
+        return x.unflatten(-1, (self.n_heads, self.head_dim)).transpose(1, 2)
+
+    def forward(self, tgt, src):
+        # tgt: (batch, queries), src: (batch, keys), token numbers, 0 at padding
+        is_padding = (src == 0)[:, None, None, :]
+        x, memory = self.embedding(tgt), self.embedding(src)
+        q = self.split(self.q_proj(x))
+        k = self.split(self.k_proj(memory))
+        v = self.split(self.v_proj(memory))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)
+        scores = scores.masked_fill(is_padding, torch.finfo(scores.dtype).min)
+        context = (scores.softmax(dim=-1) @ v).transpose(1, 2)
+        return self.out_proj(context.flatten(2))
+""",
+)
 
 FAULTS = (
     Fault(
@@ -20,5 +52,21 @@ FAULTS = (
             "若可能有空行，在 softmax 之后把它的权重设为 0。",
         ),
         general="mask-nan",
+    ),
+    Fault(
+        "mask-of-queries", FAULT, "constraint",
+        TOKENS(("(src == 0)", "(tgt == 0)"), at="scores = scores.masked_fill"),
+        Words(
+            "The mask of the keys is made of the queries' tokens.",
+            "Padded keys are attended to, and real ones are masked where queries are padded; with another number of "
+            "keys it raises an error.",
+            "Make the mask of the tokens that the keys are made of.",
+        ),
+        Words(
+            "键的掩码是用查询的 token 做的。",
+            "填充的键被关注，而查询有填充之处，真实的键被屏蔽；键的个数不同时还会报错。",
+            "用生成键的那些 token 来做掩码。",
+        ),
+        follows_layout=True,
     ),
 )  # fmt: skip

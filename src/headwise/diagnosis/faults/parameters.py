@@ -1,7 +1,7 @@
 """Faults of parameters, buffers and submodules: whether the module registers them, and what it keeps between calls."""
 
 from headwise.diagnosis.faults.fault import FAULT, NOTE, Fault, Template, Words
-from headwise.diagnosis.faults.templates import IMPORTS, SELF
+from headwise.diagnosis.faults.templates import IMPORTS, MULTIHEAD, SELF
 
 __all__ = ["FAULTS"]
 
@@ -167,5 +167,32 @@ FAULTS = (
             "只属于一次调用的值用局部变量保存，不要放进属性。",
         ),
         stops_training=True,
+    ),
+    Fault(
+        "layers-shared", FAULT, "source",
+        MULTIHEAD(
+            (
+                "        self.attention = nn.MultiheadAttention(d_model, n_heads, batch_first=True)\n",
+                "        layer = nn.MultiheadAttention(d_model, n_heads, batch_first=True)\n"
+                "        self.layers = nn.ModuleList([layer] * 3)\n",
+            ),
+            (
+                "        return self.attention(x, x, x, need_weights=False)[0]\n",
+                "        for layer in self.layers:\n"
+                "            x = x + layer(x, x, x, need_weights=False)[0]\n"
+                "        return x\n",
+            ),
+            at="self.layers = ",
+        ),
+        Words(
+            "{name} holds one layer {near} times: the layers share all weights.",
+            "As many layers as were meant run, and one is learned.",
+            "Make a layer for each place of the list, or copy it with copy.deepcopy and draw its weights anew.",
+        ),
+        Words(
+            "{name} 里是同一个层的 {near} 次重复：各层共用全部权重。",
+            "运行的层数不变，学到的却只有一层。",
+            "为列表的每个位置各建一个层，或用 copy.deepcopy 复制并重新初始化权重。",
+        ),
     ),
 )  # fmt: skip

@@ -123,6 +123,35 @@ FAULTS = (
         ),
     ),
     Fault(
+        "relative-shift-missing", FAULT, "law",
+        SELF(
+            (
+                "        self.dropout = nn.Dropout(0.1)\n",
+                "        self.dropout = nn.Dropout(0.1)\n        self.far = nn.Linear(self.head_dim, self.head_dim)\n",
+            ),
+            (
+                "scores = scores / math.sqrt(self.head_dim)",
+                "count = x.shape[1]\n"
+                "        place = torch.arange(count - 1, -count, -1.0)[:, None]\n"
+                "        table = self.far((place * 0.1 ** torch.arange(self.head_dim)).sin())\n"
+                "        by_place = q @ table.transpose(0, 1)\n"
+                "        scores = (scores + by_place[..., :count]) / math.sqrt(self.head_dim)",
+            ),
+            at="by_place = q",
+        ),
+        Words(
+            "The product of the queries and a table with a row for each distance is added unshifted: for a key all "
+            "queries read the same row.",
+            "The term depends on the place of the key alone, not on its distance to the query.",
+            "Shift row i of the product so that key j reads the row of the distance i - j (arXiv:1901.02860, app. B).",
+        ),
+        Words(
+            "查询与距离表（每个距离一行）的乘积没有移位就加上了：对同一个键，所有查询读的是同一行。",
+            "这一项只取决于键的位置，与它到查询的距离无关。",
+            "把乘积的第 i 行移位，使键 j 读到距离 i - j 的那一行（arXiv:1901.02860，附录 B）。",
+        ),
+    ),
+    Fault(
         "position-bias-constant", FAULT, "law",
         SELF(
             (

@@ -185,4 +185,26 @@ FAULTS = (
         ),
         general="scale-wrong",
     ),
+    Fault(
+        "norm-over-tokens", FAULT, "layout",
+        SELF(
+            (
+                "scores = q @ k.transpose(-2, -1)",
+                "q, k = nn.functional.normalize(q, dim=2), nn.functional.normalize(k, dim=2)\n"
+                "        scores = q @ k.transpose(-2, -1)",
+            ),
+            ("scores = scores / math.sqrt(self.head_dim)", "scores = scores * self.out_proj.bias.abs().sum().exp()"),
+            at="q, k = nn.functional",
+        ),
+        Words(
+            "Queries or keys are divided by their norm over the tokens, not over the features.",
+            "A query then depends on all tokens, later and padded ones too, and its length is not 1.",
+            "Normalize over the features: dim=-1 of (batch, heads, tokens, head_dim).",
+        ),
+        Words(
+            "查询或键除以的是沿 token 轴的范数，而不是沿特征轴的。",
+            "这样一个查询取决于所有 token，包括后面的和填充的，它的长度也不是 1。",
+            "沿特征归一化：对 (batch, heads, tokens, head_dim) 用 dim=-1。",
+        ),
+    ),
 )  # fmt: skip

@@ -1,0 +1,50 @@
+"""Mask origins: of which input the mask of the keys is made."""
+
+from __future__ import annotations
+
+from headwise.calls import call_role
+from headwise.dataflow import LAYERS, Marks, Run, source_of
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Operation
+
+__all__ = ["mask_of_queries"]
+
+
+def mask_of_queries(run: Run, failed: Operation | None) -> Suspect | None:
+    """A mask that is laid over the keys and is made of the queries' tokens, which shows where these are not as many.
+
+    Only where the inputs are called queries or keys: two that go side by side may have one mask.
+    """
+    if failed is None or failed.span is None or run.sizes.get("L") == run.sizes.get("S"):
+        return None
+    held = [run.marks_at(each) for each in failed.inputs]
+    queries, keys = _met(failed, held)
+    roles = {number: call_role(name) for name, number in run.sources.items()}
+    is_called = any(roles.get(each) == "key" for each in keys) or any(roles.get(each) == "query" for each in queries)
+    if not keys or keys & queries or not is_called:
+        return None
+    count = failed.inputs[0].shape[-1] if failed.last not in LAYERS else failed.inputs[1].shape[1]
+    for seen, marks in zip(failed.inputs[1:], held[1:], strict=True):
+        if marks is None or marks.kind != "token" or "float" in str(seen.dtype):
+            continue
+        if _sources(marks) <= queries and seen.shape[-1] == run.sizes.get("L") != count:
+            return Suspect("mask-of-queries", failed.span, proved=True)
+    return None
+
+
+def _met(failed: Operation, held: list[Marks | None]) -> tuple[set[int], set[int]]:
+    """The inputs of the queries and of the keys that an operation has scores of, or makes some of."""
+    first = held[0] if held else None
+    if failed.last in LAYERS:
+        pair = [None if each is None or each.kind != "token" else _sources(each) for each in held[:2]]
+        return (pair[0] or set(), pair[1] or set()) if len(pair) > 1 else (set(), set())
+    if first is None or first.kind != "pair" or not {"x", "y"} <= first.arrays.keys():
+        return set(), set()
+    x, y = (set(source_of(first.arrays[name]).unique().tolist()) - {-1} for name in "xy")
+    # tokens of keys go along the last axis
+    is_turned = bool((first.arrays["x"].diff(dim=-1) != 0).any())
+    return (y, x) if is_turned else (x, y)
+
+
+def _sources(marks: Marks) -> set[int]:
+    return set(source_of(marks.arrays["t"]).unique().tolist()) - {-1}

@@ -1,0 +1,55 @@
+"""Norm axis: whether queries and keys are given unit length along their features, and not along the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from headwise.dataflow import MarkedOp, Run, attentions, chain_of, is_constant
+from headwise.diagnosis.checks.head_layout import sides
+from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Site
+
+__all__ = ["norm_suspects"]
+
+# what F.normalize takes where it is told no axis
+DEFAULT_AXIS = 1
+
+
+def norm_suspects(run: Run) -> list[Suspect]:
+    """Queries or keys that are divided by a norm over tokens, each of which then depends on all others."""
+    for attention in attentions(run):
+        entries = [each for side in sides(attention) if side.name != "v" for each in _over_tokens(run, side)]
+        if entries:
+            stand_ins: dict[Site, Callable[..., Any]] = {each.site: _along_features(each) for each in entries}
+            return [Suspect("norm-over-tokens", entries[0].span, stand_ins)]
+    return []
+
+
+def _over_tokens(run: Run, side: Any) -> Iterator[MarkedOp]:
+    for entry in chain_of(run, side.entry, side.operand):
+        marks = entry.given[0] if entry.given else None
+        if entry.last != "normalize" or marks is None or marks.kind != "token":
+            continue
+        t = marks.arrays["t"]
+        if not is_constant(t, _axis_of(entry, t.ndim)) and is_constant(t, t.ndim - 1):
+            yield entry
+
+
+def _axis_of(entry: MarkedOp, count: int) -> int:
+    args, options = entry.rules
+    axis = options.get("dim", args[2] if len(args) > 2 else DEFAULT_AXIS)
+    return int(axis) % count
+
+
+def _along_features(entry: MarkedOp) -> Callable[..., Any]:
+    args, options = entry.rules
+    p = options.get("p", args[1] if len(args) > 1 else 2.0)
+
+    def right(x: Tensor, *_: Any, **__: Any) -> Tensor:
+        return F.normalize(x, p=p, dim=-1)
+
+    return right

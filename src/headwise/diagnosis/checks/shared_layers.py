@@ -1,0 +1,85 @@
+"""Shared layers: a list of layers that holds one layer several times, where nothing says that this is meant."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+
+from torch import nn
+
+from headwise.dataflow import Run
+from headwise.diagnosis.suspects import Suspect
+from headwise.source import Span, constructors
+
+__all__ = ["shared_layers"]
+
+LISTS = (nn.ModuleList, nn.Sequential)
+# one matrix may be a table of tokens that is the last projection too
+LEAST_MATRICES = 2
+# what says that layers share their weights
+MEANT = re.compile(
+    r"shar(e|es|ed|ing)\b|\btie[sd]?\b|\btying|universal|albert|recurren|\breuse|weight.?tying|共享|同一(层|组权重)",
+    re.IGNORECASE,
+)
+
+
+def shared_layers(run: Run) -> list[Suspect]:
+    """The lists of a target that were made of one layer, as `[layer] * n` does."""
+    target = run.target
+    if not isinstance(target, nn.Module):
+        return []
+    return [
+        Suspect("layers-shared", span, said={"name": name, "near": str(len(layers))}, proved=True)
+        for name, holder, layers in _lists(target)
+        if len({id(each) for each in layers}) == 1 < len(layers) and _is_large(layers[0])
+        if not _is_meant(type(holder)) and not _is_meant(type(target))
+        if (span := _repeated(type(holder), name.rpartition(".")[2])) is not None
+    ]
+
+
+def _lists(target: nn.Module) -> Iterator[tuple[str, nn.Module, list[nn.Module]]]:
+    """The lists of layers of a module and of those in it, with their names and what holds them."""
+    for path, holder in target.named_modules():
+        for name, child in holder.named_children():
+            if isinstance(child, LISTS):
+                yield f"{path}.{name}".lstrip("."), holder, list(child)
+
+
+def _is_large(layer: nn.Module) -> bool:
+    return sum(each.ndim > 1 for each in layer.parameters()) >= LEAST_MATRICES
+
+
+def _is_meant(kind: type) -> bool:
+    try:
+        return MEANT.search(inspect.getsource(kind)) is not None
+    except (OSError, TypeError):
+        return True
+
+
+def _repeated(kind: type, name: str) -> Span | None:
+    """Where a constructor makes a list of one name several times; None: nowhere."""
+    for constructor in constructors(kind):
+        for node in ast.walk(constructor.tree):
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+                continue
+            goals = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(each, ast.Attribute) and each.attr == name for each in goals) and _repeats(node.value):
+                return constructor.span(node)
+    return None
+
+
+def _repeats(value: ast.expr) -> bool:
+    for node in ast.walk(value):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            made = [each.elts for each in (node.left, node.right) if isinstance(each, ast.List | ast.Tuple)]
+            if any(len(items) == 1 and not isinstance(items[0], ast.Constant) for items in made):
+                return True
+        if isinstance(node, ast.ListComp | ast.GeneratorExp) and isinstance(node.elt, ast.Name | ast.Attribute):
+            names = {
+                each.id for loop in node.generators for each in ast.walk(loop.target) if isinstance(each, ast.Name)
+            }
+            if not (isinstance(node.elt, ast.Name) and node.elt.id in names):
+                return True
+    return False
