@@ -22,6 +22,8 @@ WIDTH = frozenset({
     "channels", "feat", "features", "model_dim", "emb", "width", "feat_dim", "size", "n_feat",
 })  # fmt: skip
 HEADS = frozenset({"heads", "n_heads", "num_heads", "n_head", "nhead"})
+# the height and the width of an image
+SIDES = frozenset({"h", "w"})
 # what stands behind the shape of whole numbers
 WHOLE = SHAPE + r"[^\n]{{0,12}}\b(?:ids?|tokens?|types?|degrees?|ind(?:ex|ices)|path)"
 # what token numbers are below, and where a table is smaller than that
@@ -53,6 +55,8 @@ def documented_calls(target: Any, names: Sequence[str], built: Sequence[inspect.
         low = part.lower()
         if part.isdigit() or part in sizes:
             return int(part) if part.isdigit() else sizes[part]
+        if low in SIDES and SIDES <= words:
+            return low
         for name, among in (("B", batch), ("D", WIDTH), ("H", HEADS)):
             if low in among:
                 return name

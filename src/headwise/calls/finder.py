@@ -22,7 +22,7 @@ from headwise.calls.search import Search
 from headwise.calls.signature import callee, parameters, starred
 from headwise.calls.size_bindings import Numbers, is_number
 from headwise.calls.source_hints import Reading, read
-from headwise.calls.symbols import LEGEND, LETTERS
+from headwise.calls.symbols import LEGEND, LETTERS, MORE
 from headwise.calls.trial import Tried
 from headwise.calls.user_values import Given, bound_in, checked_call, checked_init, symbols_of
 from headwise.recording import Budget
@@ -150,9 +150,29 @@ def _resorts(
     for call in documented_calls(target, needed, signatures[0]):
         given = checked_init(None, signatures[0]), checked_call(call, signatures[1])
         yield from ((wish, SHORT) for wish in _wishes(*given, cross))
+        if (wish := _at_defaults(signatures[0])) is not None:
+            yield replace(wish, call=given[1].kept, cross=cross), SHORT
+    if (wish := _at_defaults(signatures[0])) is not None:
+        yield replace(wish, cross=cross), SHORT
     if isinstance(target, type):
         for wish in usual(signatures[0], reading):
             yield replace(wish, cross=cross), SHORT
+
+
+def _at_defaults(built: Sequence[inspect.Parameter]) -> Wish | None:
+    """The sizes that a constructor has by default, where one of them is the height and width of an image: they go
+    together. None: none is.
+    """
+    pairs = [each for each in built if isinstance(each.default, tuple | list) and len(each.default) == len("hw")]
+    if len(pairs) != 1 or not all(map(is_number, pairs[0].default)):
+        return None
+    height, width = pairs[0].default
+    fixed = {"L": height * width, "h": height, "w": width}
+    symbols = {name: replace({**LEGEND, **MORE}[name], fixed=size) for name, size in fixed.items()}
+    numbers = {
+        each.name: each.default for each in built if is_number(each.default) and init_role(each.name) not in LETTERS
+    }
+    return Wish({**numbers, pairs[0].name: pairs[0].default}, symbols=symbols)
 
 
 def _is_called(kind: type) -> bool:

@@ -220,7 +220,7 @@ def leaving(run: Run, attention: AttentionOps) -> str:
 def _beside(attention: AttentionOps, entry: MarkedOp) -> str:
     """What is wrong where a weighted sum of an input's tokens is added to these tokens themselves."""
     marks = [each for each in entry.given if each is not None]
-    if len(marks) != 2 or any(each.kind != "token" or len(each.shape) < 4 for each in marks):
+    if len(marks) != 2 or any(each.kind != "token" or len(each.shape) < 3 for each in marks):
         return ""
     a, b = (each.arrays["t"] for each in marks)
     is_known = a.shape == b.shape and bool(((a >= 0) & (b >= 0)).all())

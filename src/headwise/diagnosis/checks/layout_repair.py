@@ -21,6 +21,7 @@ from headwise.diagnosis.checks.head_layout import LayoutProblem, leaving
 from headwise.diagnosis.checks.inputs import makings, redirected
 from headwise.diagnosis.checks.rearrangements import Rearrangement, rearrangements, sums_alone, turns, unmet_weights
 from headwise.diagnosis.checks.untaken_branches import is_chosen
+from headwise.diagnosis.checks.windows import windows_back
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 
@@ -217,6 +218,8 @@ def _passed(entry: MarkedOp, change: Rearrangement) -> set[tuple[str, str]]:
 
 def _outward(run: Run, rerun: Rerun, attention: AttentionOps, text: str) -> Suspect | None:
     after = [each for each in run.seen if each.at > attention.context.at and each.is_movement]
+    if (misplaced := windows_back(after, lambda stand_ins: _is_led_back(run, rerun(stand_ins)))) is not None:
+        return misplaced
     for entry, change in _changes(run, after):
         stand_ins = {entry.site: change.instead(entry)}
         if _is_led_back(run, rerun(stand_ins)):
