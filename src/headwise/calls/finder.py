@@ -146,20 +146,23 @@ def _resorts(
         more = [*wishes[1:2], replace(spelled(*usage), cross=cross), *wishes[2:]] if is_small(*usage) else []
         for wish in [*wishes[:1], *more]:
             yield wish, SHORT
-    needed = [each.name for each in signatures[1] if each.default is each.empty]
+    needed, sized = (
+        [each.name for each in signatures[1] if each.default is each.empty],
+        _at_defaults(signatures[0], cross),
+    )
     for call in documented_calls(target, needed, signatures[0]):
         given = checked_init(None, signatures[0]), checked_call(call, signatures[1])
         yield from ((wish, SHORT) for wish in _wishes(*given, cross))
-        if (wish := _at_defaults(signatures[0])) is not None:
-            yield replace(wish, call=given[1].kept, cross=cross), SHORT
-    if (wish := _at_defaults(signatures[0])) is not None:
-        yield replace(wish, cross=cross), SHORT
+        if sized is not None:
+            yield replace(sized, call=given[1].kept), SHORT
+    if sized is not None:
+        yield sized, SHORT
     if isinstance(target, type):
         for wish in usual(signatures[0], reading):
             yield replace(wish, cross=cross), SHORT
 
 
-def _at_defaults(built: Sequence[inspect.Parameter]) -> Wish | None:
+def _at_defaults(built: Sequence[inspect.Parameter], cross: bool | None) -> Wish | None:
     """The sizes that a constructor has by default, where one of them is the height and width of an image: they go
     together. None: none is.
     """
@@ -172,7 +175,7 @@ def _at_defaults(built: Sequence[inspect.Parameter]) -> Wish | None:
     numbers = {
         each.name: each.default for each in built if is_number(each.default) and init_role(each.name) not in LETTERS
     }
-    return Wish({**numbers, pairs[0].name: pairs[0].default}, symbols=symbols)
+    return Wish({**numbers, pairs[0].name: pairs[0].default}, symbols=symbols, cross=cross)
 
 
 def _is_called(kind: type) -> bool:
