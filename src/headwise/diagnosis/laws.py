@@ -12,6 +12,7 @@ from headwise.calls import Plan
 from headwise.dataflow import Run, attentions
 from headwise.diagnosis.checks.batch_leak import sample_leaks, tells_samples
 from headwise.diagnosis.checks.causal_intent import wants_causal
+from headwise.diagnosis.checks.discarded_results import discarded_results
 from headwise.diagnosis.checks.dropout import dropping_suspects, has_dropout
 from headwise.diagnosis.checks.edge_cases import edge_suspects, half_suspects
 from headwise.diagnosis.checks.gradients import is_for_inference
@@ -63,7 +64,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if run.record.failure is not None or not attentions(run):
         why = "faults_first" if exam.suspects else "not_followed"
         exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
-        return []
+        return whole_suspects(exam)
     exam.examined["causal"] = wants_causal(run) or looks_back(run) or Missed("doctor.missed.not_causal")
     # what is put right where there is a mask leaves the runs without one as they are
     fact = run.fact
@@ -102,9 +103,14 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
         return exam.rerun(*args, **options)
 
     run = free()
-    if run.record.failure is not None or not attentions(run):
+    if run.record.failure is not None:
         return []
-    out = exam.checks.all("parameters", shared_layers, run)
+    reported = {each.span.line for each in exam.suspects if each.span is not None}
+    discarded_by_line = exam.checks.all("calls", discarded_results, run)
+    out = [each for each in discarded_by_line if each.span is None or each.span.line not in reported]
+    if not attentions(run):
+        return out
+    out += exam.checks.all("parameters", shared_layers, run)
     out += exam.checks.all("rotation", run.fact, rotating_suspects, free)
     out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
     return [*out, *exam.checks.all("rotation", norm_suspects, run)]

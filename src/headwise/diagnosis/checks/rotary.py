@@ -11,7 +11,7 @@ from torch import Tensor
 from headwise.calls import call_role
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, operand_marks, place_of, value_of
 from headwise.diagnosis.checks.head_layout import sides
-from headwise.diagnosis.checks.rotary_repair import mended_turn, untouched
+from headwise.diagnosis.checks.rotary_repair import JOINTS, mended_turn, untouched
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import Span
@@ -67,11 +67,6 @@ def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun
     values = {"segment": "q, k"}
     last = (turned.get("q") or turned.get("k") or [])[-1]
     attention = attentions(run)[number]
-    for lacking, kind in (("q", "rotary-queries-missing"), ("k", "rotary-keys-missing")):
-        if not turned.get(lacking):
-            entries = turned["k" if lacking == "q" else "q"]
-            named = _lacking(attention, entries, lacking)
-            return Suspect(kind, called(last), said=named, home=untouched(last))
 
     def right(stand_ins: Mapping[Site, Callable[..., Any]]) -> Run | None:
         again = rerun(stand_ins, more_change=_alike)
@@ -84,6 +79,22 @@ def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun
             return None
         return again
 
+    def crossed() -> Suspect | None:
+        """The turned part of one side that meets the unturned part of the other."""
+        for join in _joins(run, attention):
+            stand_ins = {join.site: _reversed(join.function)}
+            if right(stand_ins):
+                return Suspect("rotary-wrong", join.span, stand_ins, said=values)
+        return None
+
+    for lacking, kind in (("q", "rotary-queries-missing"), ("k", "rotary-keys-missing")):
+        if not turned.get(lacking):
+            if (suspect := crossed()) is not None:
+                return suspect
+            entries = turned["k" if lacking == "q" else "q"]
+            named = _lacking(attention, entries, lacking)
+            return Suspect(kind, called(last), said=named, home=untouched(last))
+
     for often, seldom in ((turned["q"], turned["k"]), (turned["k"], turned["q"])):
         spans = list(dict.fromkeys(called(each) for each in often))
         second = [each for each in often if called(each) == spans[-1]]
@@ -94,8 +105,21 @@ def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun
     guess = "sizes" if run.sizes.get("d", 4) % 4 else ""
     if mended is None:
         # which features make a pair, and how places are counted, nobody says
-        return Suspect("rotary-wrong", called(last), said=values, guess=guess or "rotation")
+        return crossed() or Suspect("rotary-wrong", called(last), said=values, guess=guess or "rotation")
     return Suspect("rotary-wrong", mended[0], mended[1], said={**values, "_signs": mended[2]}, guess=guess)
+
+
+def _joins(run: Run, attention: AttentionOps) -> list[MarkedOp]:
+    """The operations that put two parts of a query or of a key side by side."""
+    chains = [chain_of(run, side.entry, side.operand) for side in sides(attention) if side.name in "qk"]
+    return [
+        op for chain in chains for op in chain
+        if op.last in JOINTS and op.args and isinstance(op.args[0], tuple | list) and len(op.args[0]) == len("qk")
+    ]  # fmt: skip
+
+
+def _reversed(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda parts, *args, **options: function(tuple(reversed(parts)), *args, **options)
 
 
 def _lacking(attention: AttentionOps, entries: Sequence[MarkedOp], name: str) -> dict[str, object]:

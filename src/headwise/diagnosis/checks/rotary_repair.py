@@ -15,7 +15,7 @@ from headwise.diagnosis.checks.head_layout import sides
 from headwise.recording import Site
 from headwise.source import Span, code_at, constructors, function_of, span_like
 
-__all__ = ["mended_turn", "untouched"]
+__all__ = ["JOINTS", "mended_turn", "untouched"]
 
 # trials of one rotation: each is a run
 MOST = 80

@@ -51,4 +51,24 @@ FAULTS = (
         ),
         has_patch=True, ends_call=True,
     ),
+    Fault(
+        "result-discarded", FAULT, "source",
+        SELF(
+            (
+                "        scores = scores / math.sqrt(self.head_dim)\n",
+                "        scores = scores / math.sqrt(self.head_dim)\n        scores.clamp(min=-50.0, max=50.0)\n",
+            ),
+            at="scores.clamp",
+        ),
+        Words(
+            "The result of {name} is thrown away, and the tensor stays as it was.",
+            "{name} returns a new tensor and changes none: the statement does nothing.",
+            "Assign the result, as in x = x.{name}(...), or call {name}_, where torch has it.",
+        ),
+        Words(
+            "{name} 的结果被丢掉了，张量还是原来的样子。",
+            "{name} 返回新的张量，不改变原来的：这一句什么也没有做。",
+            "把结果赋值，如 x = x.{name}(...)；torch 有 {name}_ 时也可以用它。",
+        ),
+    ),
 )  # fmt: skip
