@@ -127,7 +127,9 @@ class Decoder:
                     loop.count = at + 1
                     tracker.observe(at, *rest)
 
-                recording = record(loop.run, model=model, user_files=self.user_files, values=True, observe=observe)
+                recording = record(
+                    loop.run, model=model, user_files=self.user_files, values=True, in_steps=True, observe=observe
+                )
         return self._kept(loop, recording, tracker, way)
 
     def _loop(self, loop: _Loop) -> Decoded:

@@ -214,7 +214,7 @@ def run(
             torch.default_generator.manual_seed(manner.seed if manner.luck is None else manner.luck)
             recording = record(
                 lambda: target(*args, **options),
-                model=model, user_files=own, values=True, encoders=True, observe=tracker.observe,
+                model=model, user_files=own, values=True, encoders=True, in_steps=True, observe=tracker.observe,
             )  # fmt: skip
     output = next(iter(tensors(first_of(recording.result))), None)
     return Run(

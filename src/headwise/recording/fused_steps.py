@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["in_steps"]
+__all__ = ["steps_of"]
 
 # runs a function on arguments
 Step = Callable[..., Any]
@@ -28,7 +28,7 @@ def _added_product(run: Step, added: Tensor, left: Tensor, right: Tensor, *, bet
 STEPS: dict[Any, Callable[..., Any]] = {torch.baddbmm: _added_product, Tensor.baddbmm: _added_product}
 
 
-def in_steps(function: Any, options: dict[str, Any]) -> Callable[..., Any] | None:
+def steps_of(function: Any, options: dict[str, Any]) -> Callable[..., Any] | None:
     """What takes `run(function, *arguments)` for one step, and then the arguments of a call of `function`, and does it
     step by step; None: it is one step, or writes into a tensor that it is given.
     """

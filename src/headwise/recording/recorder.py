@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from headwise.recording.budget import RECORDED, RECORDING, TAKEN, spend
 from headwise.recording.composite_layers import ATTENTION, LAYERS, composites
 from headwise.recording.function_names import is_question, name_of
-from headwise.recording.fused_steps import in_steps
+from headwise.recording.fused_steps import steps_of
 from headwise.recording.identity import PLAIN, Identities, tensors, versions_of
 from headwise.recording.operations import Failure, KernelCall, Operation, Record, TensorSeen
 from headwise.source import Span, UserCode, sign_at, span_of
@@ -35,6 +35,7 @@ def record(
     values: bool = False,
     kernels: bool = False,
     encoders: bool = False,
+    in_steps: bool = False,
     observe: Observer | None = None,
 ) -> Record:
     """The operations that `call` runs; the state of the random numbers is restored afterwards.
@@ -42,9 +43,10 @@ def record(
     model: whose modules are named, None: none. user_files: files that count as user code although they belong to a
     library. values: keep a copy of every tensor. kernels: keep what torch dispatched for each operation. encoders:
     record the steps inside torch's encoder layers, without their fast path, so that the last bits may differ; else
-    each layer is one step. observe: is called after each operation, unrecorded, with its index, the operation, torch's
-    function and its arguments. An error of the call is in `failure`, not raised. Threads that the call starts, and
-    compiled or scripted code, are not recorded.
+    each layer is one step. in_steps: record a product that also adds as its steps, so that the last bits may differ.
+    observe: is called after each operation, unrecorded, with its index, the operation, torch's function and its
+    arguments. An error of the call is in `failure`, not raised. Threads that the call starts, and compiled or scripted
+    code, are not recorded.
 
     >>> import torch
     >>> run = record(lambda: torch.ones(2, 3).sum(dim=1) / 3)
@@ -52,7 +54,14 @@ def record(
     [('ones', [(2, 3)]), ('sum', [(2,)]), ('/', [(2,)])]
     """
     names = {} if model is None else {module: name for name, module in model.named_modules()}
-    recorder = Recorder(UserCode(user_files), names, Identities(values=values), wants_kernels=kernels, observe=observe)
+    recorder = Recorder(
+        UserCode(user_files),
+        names,
+        Identities(values=values),
+        wants_kernels=kernels,
+        is_in_steps=in_steps,
+        observe=observe,
+    )
     layers = ATTENTION if encoders else LAYERS
     spend(RECORDING)
     devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
@@ -76,12 +85,13 @@ class Recorder(TorchFunctionMode):
         identities: Identities,
         *,
         wants_kernels: bool,
+        is_in_steps: bool = False,
         observe: Observer | None = None,
     ) -> None:
         super().__init__()
         self.operations: list[Operation] = []
         self._user_code, self._names, self._identities = user_code, names, identities
-        self._wants_kernels, self._observe = wants_kernels, observe
+        self._wants_kernels, self._is_in_steps, self._observe = wants_kernels, is_in_steps, observe
         self._failed: tuple[BaseException, Operation] | None = None
         self._outside: FrameType | None = None
         # the running call of a headwise function, and the index of its step
@@ -110,7 +120,7 @@ class Recorder(TorchFunctionMode):
         if is_question(func, count=len(args) + len(options)) or torch.compiler.is_compiling():
             return func(*args, **options)
         frame = sys._getframe(1)
-        if (steps := in_steps(func, options)) is not None:
+        if self._is_in_steps and (steps := steps_of(func, options)) is not None:
             return steps(lambda function, *given: self._run(function, given, {}, frame), *args, **options)
         return self._run(func, tuple(args), options, frame)
 

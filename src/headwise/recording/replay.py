@@ -16,7 +16,7 @@ from torch import nn
 
 from headwise.recording.budget import RECORDED_OPERATIONS, Counting
 from headwise.recording.function_names import is_question, name_of
-from headwise.recording.fused_steps import in_steps
+from headwise.recording.fused_steps import steps_of
 from headwise.recording.operations import Operation
 from headwise.recording.torch_limits import check_lengths
 from headwise.source import Span, UserCode, sign_at, span_of
@@ -87,7 +87,7 @@ class Replacing(Counting):
             name = None if sign is None else name_of(function, sign)[0]
             return self.run_counted(self._replacement(frame, name) or function, given, named)
 
-        steps = in_steps(func, options)
+        steps = steps_of(func, options)
         return run(func, *args, **options) if steps is None else steps(run, *args, **options)
 
     @contextmanager

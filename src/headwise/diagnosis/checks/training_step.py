@@ -124,7 +124,11 @@ def second_step(run: Run, exam: Any) -> list[Suspect]:
         torch.default_generator.manual_seed(NEXT)
         args, options = arguments(run.plan, run.sizes, NEXT, exam.dtype)
         second = record(
-            lambda: target(*args, **options), user_files=exam.user_files, values=True, observe=tracker.observe
+            lambda: target(*args, **options),
+            user_files=exam.user_files,
+            values=True,
+            in_steps=True,
+            observe=tracker.observe,
         )
     if second.failure is not None:
         values = {"error": second.failure.words}

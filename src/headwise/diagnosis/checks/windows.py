@@ -37,7 +37,8 @@ def _otherwise(entry: MarkedOp) -> Iterator[Callable[..., Any]]:
     if entry.last in VIEWS and len(shape) >= WINDOWED:
         for at in range(1, len(shape) - 1):
             sizes = (*shape[: at - 1], shape[at], shape[at - 1], *shape[at + 1 :])
-            if sizes != shape:
+            # one window alone is in its place either way
+            if sizes != shape and min(shape[at - 1 : at + 1]) > 1:
                 yield lambda x, *_, sizes=sizes, **__: x.reshape(sizes)
     if entry.last == "roll":
         function = entry.function
