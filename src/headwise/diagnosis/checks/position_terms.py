@@ -19,7 +19,9 @@ __all__ = ["position_suspects"]
 
 SUMS = frozenset({"+", "+=", "add", "add_", "-", "-="})
 # what lays all numbers beyond an edge on it
-CLAMPS = frozenset({"clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_max", "relu", "minimum", "maximum"})
+CLAMPS = frozenset(
+    {"clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_max", "relu", "minimum", "maximum", "min", "max"}
+)
 # scores below this are hidden; two numbers within the other are one
 HIDDEN, NEAR = -1e3, 1e-9
 # a weight above this is one
@@ -116,8 +118,10 @@ def _factor(attention: AttentionOps, term: Tensor) -> float | None:
     if softmax is None or products is None or not softmax.inputs or not products.outputs:
         return None
     whole, product = softmax.inputs[0].value, products.outputs[0].value
-    if whole is None or product is None or whole.shape != product.shape:
+    if whole is None or product is None or whole.numel() != product.numel():
         return None
+    # heads may be folded into the batch where one of them is made
+    product = product.reshape(whole.shape)
     try:
         shift = term.double().broadcast_to(whole.shape)
     except RuntimeError:

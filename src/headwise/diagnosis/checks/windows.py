@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from headwise.dataflow import MarkedOp
+from headwise.dataflow import MarkedOp, is_constant
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 
@@ -34,8 +34,10 @@ def windows_back(
 def _otherwise(entry: MarkedOp) -> Iterator[Callable[..., Any]]:
     """What a view with two neighbouring sizes exchanged, or a roll the other way, would do."""
     shape = entry.outputs[0].shape if entry.outputs else ()
-    if entry.last in VIEWS and len(shape) >= WINDOWED:
-        for at in range(1, len(shape) - 1):
+    marks = entry.output_marks[0] if entry.output_marks else None
+    if entry.last in VIEWS and len(shape) >= WINDOWED and marks is not None and marks.kind == "token":
+        holds_tokens = [not is_constant(marks.arrays["t"], axis) for axis in range(len(shape))]
+        for at in [at for at in range(1, len(shape)) if holds_tokens[at - 1] and holds_tokens[at]]:
             sizes = (*shape[: at - 1], shape[at], shape[at - 1], *shape[at + 1 :])
             # one window alone is in its place either way
             if sizes != shape and min(shape[at - 1 : at + 1]) > 1:
