@@ -33,6 +33,7 @@ from headwise.diagnosis.checks.parameters import (
     without_gradient,
 )
 from headwise.diagnosis.checks.position_terms import position_suspects
+from headwise.diagnosis.checks.regrouped_tokens import regrouped_tokens
 from headwise.diagnosis.checks.rotary import rotating_suspects
 from headwise.diagnosis.checks.shared_layers import shared_layers
 from headwise.diagnosis.checks.side_effects import changed_arguments, left_over
@@ -113,7 +114,8 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     out += exam.checks.all("parameters", shared_layers, run)
     out += exam.checks.all("rotation", run.fact, rotating_suspects, free)
     out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
-    return [*out, *exam.checks.all("rotation", norm_suspects, run)]
+    out += exam.checks.all("rotation", norm_suspects, run)
+    return [*out, *exam.checks.all("heads", regrouped_tokens, run)]
 
 
 def _of_calls(

@@ -36,6 +36,29 @@ WINDOWS = Template(
 """,
 )
 
+# columns of an image
+COLUMNS = Template(
+    "COLUMNS",
+    f"""{IMPORTS}class Attention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.n_heads = n_heads
+        self.qkv_proj = nn.Linear(d_model, 3 * d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        # x: (batch, height, width, d_model)
+        B, H, W, C = x.shape
+        columns = x.transpose(1, 2).reshape(B * W, H, C)
+        q, k, v = self.qkv_proj(columns).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(C // self.n_heads)
+        context = (scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2)
+        return x + self.out_proj(context).view(B, W, H, C).transpose(1, 2)
+""",
+)
+
 FAULTS = (
     Fault(
         "split-without-transpose", FAULT, "layout",
@@ -207,6 +230,25 @@ FAULTS = (
             "窗口放回时的次序与取出时不同：token 到了别的 token 的位置上。",
             "一个 token 得到的是为另一个 token 算出的结果，残差加到了错误的 token 上。",
             "转置之前把窗口看作（批，行数，列数，窗口，窗口，通道）；移位多少就移回多少。",
+        ),
+    ),
+    Fault(
+        "tokens-regrouped", FAULT, "layout",
+        COLUMNS(
+            ("x.transpose(1, 2).reshape(B * W, H, C)", "x.reshape(B * W, H, C)"),
+            (".view(B, W, H, C).transpose(1, 2)", ".view(B, H, W, C)"),
+            at="x.reshape(B * W",
+        ),
+        Words(
+            "The tokens that attend to each other are no row, column or rectangle of the grid: they are counted on "
+            "past the ends of its rows.",
+            "A reshape regroups entries in the order of memory, and exchanges no axes.",
+            "Transpose the axis of the tokens behind the others before the reshape.",
+        ),
+        Words(
+            "互相关注的 token 不是网格的一行、一列或一个矩形：它们越过行尾接着往下数。",
+            "reshape 按内存次序重新分组，不交换轴。",
+            "reshape 之前先用 transpose 把 token 的轴换到其他轴之后。",
         ),
     ),
 )  # fmt: skip

@@ -1,0 +1,70 @@
+"""Regrouped tokens: whether tokens of a grid that attend to each other lie in one row, column or rectangle of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow import MarkedOp, Run, attentions, chain_of, place_of
+from headwise.diagnosis.checks.head_layout import sides
+from headwise.diagnosis.suspects import Suspect
+
+__all__ = ["regrouped_tokens"]
+
+VIEWS = frozenset({"view", "reshape", "flatten", "unflatten"})
+# axes of what holds groups of tokens: groups, tokens, features
+GROUPED = 3
+
+
+def regrouped_tokens(run: Run) -> list[Suspect]:
+    """As many tokens as a side of the grid has, counted on past the ends of its rows, that attend to each other."""
+    grid = _grid(run)
+    if grid is None:
+        return []
+    for attention in attentions(run):
+        for side in sides(attention):
+            if side.name != "k" or not _are_scattered(place_of(side.t[:, :, 0]), grid):
+                continue
+            chain = chain_of(run, side.entry, side.operand)
+            entry = next((each for each in chain if _scatters(each, grid)), None)
+            if entry is not None:
+                return [Suspect("tokens-regrouped", entry.span, proved=True)]
+    return []
+
+
+def _grid(run: Run) -> tuple[int, int] | None:
+    """The rows and columns of the first input whose tokens lie in a grid, counted row by row; None: there is none."""
+    for name in run.sources:
+        marks = run.marks_of(name)
+        if marks is None or marks.kind != "token":
+            continue
+        places = place_of(marks.arrays["t"])
+        axes = [axis for axis in range(places.ndim) if bool((places.diff(dim=axis) != 0).any())]
+        if len(axes) != len("hw"):
+            continue
+        rows, columns = (places.shape[axis] for axis in axes)
+        index = [0] * places.ndim
+        index[axes[0]], index[axes[1]] = slice(None), slice(None)  # type: ignore[call-overload]
+        if torch.equal(places[tuple(index)], torch.arange(rows * columns).view(rows, columns)):
+            return rows, columns
+    return None
+
+
+def _are_scattered(places: Tensor, grid: tuple[int, int]) -> bool:
+    """Whether groups of places, (groups, tokens), are as long as a side and no rectangles."""
+    if places.shape[1] not in grid or bool((places < 0).any()):
+        return False
+    return any(not _is_rectangle(each.unique(), grid[1]) for each in places)
+
+
+def _is_rectangle(places: Tensor, columns: int) -> bool:
+    rows_taken, columns_taken = (places // columns).unique(), (places % columns).unique()
+    return places.numel() == rows_taken.numel() * columns_taken.numel()
+
+
+def _scatters(entry: MarkedOp, grid: tuple[int, int]) -> bool:
+    """Whether a view is the one that makes such groups."""
+    marks = entry.output_marks[0] if entry.output_marks else None
+    if entry.last not in VIEWS or marks is None or marks.kind != "token" or len(marks.shape) != GROUPED:
+        return False
+    return _are_scattered(place_of(marks.arrays["t"])[..., 0], grid)
