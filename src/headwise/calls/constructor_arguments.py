@@ -87,6 +87,9 @@ class _Writer:
 
     def _value(self, param: inspect.Parameter, role: str) -> Any:
         """What one parameter is given; EMPTY: its default."""
+        if "shift" in param.name and type(param.default) is int:
+            # which goes with the window: by as much as its own size, or a multiple, nothing is shifted
+            return EMPTY
         has_groups = "key_heads" in self.variant.roles.values()
         if role == "heads" and "H" not in self.symbols:
             grouped = "g*Hkv" if self.variant.is_grouped and has_groups else ""

@@ -18,7 +18,7 @@ MOVEMENTS = frozenset({
     "ravel", "contiguous", "clone", "expand", "expand_as", "broadcast_to", "repeat", "tile", "repeat_interleave",
     "chunk", "split", "split_with_sizes", "tensor_split", "unbind", "narrow", "select", "__getitem__", "unfold",
     "as_strided", "diagonal", "detach", "alias", "hsplit", "vsplit", "dsplit", "__iter__", "atleast_2d",
-    "atleast_3d", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "index_select",
+    "atleast_3d", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "index_select", "roll",
 })  # fmt: skip
 # layouts of more levels than this do not occur in user code
 DEEPEST = 5

@@ -59,7 +59,7 @@ def _are_scattered(places: Tensor, grid: tuple[int, int]) -> bool:
 
 def _is_rectangle(places: Tensor, columns: int) -> bool:
     rows_taken, columns_taken = (places // columns).unique(), (places % columns).unique()
-    return places.numel() == rows_taken.numel() * columns_taken.numel()
+    return bool(places.numel() == rows_taken.numel() * columns_taken.numel())
 
 
 def _scatters(entry: MarkedOp, grid: tuple[int, int]) -> bool:
