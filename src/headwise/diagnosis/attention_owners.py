@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.modules import module_at
 from headwise.source import is_library
 
-__all__ = ["Owner", "holds_layers", "insides", "is_of_torch", "own_files", "owners"]
+__all__ = ["Owner", "around", "holds_layers", "insides", "is_of_torch", "own_files", "owners"]
 
+SOFTMAX = re.compile(r"softmax\(|scaled_dot_product_attention\(")
 HEADWISE = f"{Path(__file__).parents[1]}/"
 
 
@@ -58,6 +60,27 @@ def owners(run: Run, files: Sequence[str]) -> list[Owner]:
         kind = type(module_at(run.target, path))
         out.setdefault(kind, Owner(kind, path))
     return list(out.values())
+
+
+def around(target: nn.Module, holders: Sequence[Owner], files: Sequence[str]) -> list[Owner]:
+    """The other classes of the person's in which attention may be wrong: those around its holders, which lay out and
+    add what these take and give, and those that write a softmax and were not seen to run one; the innermost first.
+    """
+    known, out = {each.kind for each in holders} | {type(target)}, dict[type[nn.Module], Owner]()
+    paths = [each.path for each in holders]
+    for path, module in target.named_modules():
+        kind = type(module)
+        is_around = any(each.startswith(f"{path}.") for each in paths)
+        if path and kind not in known and _is_own(module, files) and (is_around or _writes_softmax(kind)):
+            out.setdefault(kind, Owner(kind, path))
+    return sorted(out.values(), key=lambda owner: -owner.path.count("."))
+
+
+def _writes_softmax(kind: type[nn.Module]) -> bool:
+    try:
+        return SOFTMAX.search(inspect.getsource(kind)) is not None
+    except (OSError, TypeError):
+        return False
 
 
 def insides(target: nn.Module, files: Sequence[str]) -> list[Owner]:

@@ -41,6 +41,7 @@ from headwise.diagnosis.checks.state_dict import saving_suspects
 from headwise.diagnosis.checks.training_step import step_suspects
 from headwise.diagnosis.checks.unread_parts import unread_parts
 from headwise.diagnosis.checks.unused_projections import discarded
+from headwise.diagnosis.checks.whole_models import batch_place_suspects, crossing_suspects, unread_masks
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.mask_variants import looks_back
@@ -50,6 +51,11 @@ from headwise.recording import Site
 __all__ = ["law_suspects", "whole_suspects"]
 
 # as they are told where none could be tried
+# what is seen in one run of a whole model, each under the name of its part
+WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
+    ("parameters", shared_layers), ("rotation", norm_suspects), ("heads", regrouped_tokens),
+    ("samples", batch_place_suspects), ("inputs", crossing_suspects), ("mask", unread_masks),
+)  # fmt: skip
 LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
 
 
@@ -111,11 +117,12 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     out = [each for each in discarded_by_line if each.span is None or each.span.line not in reported]
     if not attentions(run):
         return out
-    out += exam.checks.all("parameters", shared_layers, run)
+    kinds = {each.general for each in exam.suspects}
+    for name, check in WHOLE:
+        out += [each for each in exam.checks.all(name, check, run) if each.general not in kinds]
     out += exam.checks.all("rotation", run.fact, rotating_suspects, free)
     out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
-    out += exam.checks.all("rotation", norm_suspects, run)
-    return [*out, *exam.checks.all("heads", regrouped_tokens, run)]
+    return out
 
 
 def _of_calls(

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from headwise.calls import Plan, parameters
-from headwise.diagnosis.attention_owners import Owner, insides, owners
+from headwise.diagnosis.attention_owners import Owner, around, insides, owners
 from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
@@ -52,8 +52,10 @@ class Whole:
         holders = owners(run, self._files)
         inner = [each for each in holders if each.path]
         if inner:
-            arguments = _given(exam.plan, exam.sizes, [each.kind for each in inner])
+            beside = around(run.target, inner, self._files)
+            arguments = _given(exam.plan, exam.sizes, [each.kind for each in (*inner, *beside)])
             self._take(run.target, inner, arguments)
+            self._look_around(run.target, beside, arguments)
         return bool(holders) and len(inner) == len(holders) and not self.missed
 
     def seek(self, target: Any, plans: Sequence[Plan]) -> None:
@@ -63,14 +65,16 @@ class Whole:
             return
         budget = Budget(LONGEST)
         paths: list[str] = []
-        for parameter in insides(built, self._files):
+        for owner in insides(built, self._files):
             if budget.is_over:
                 return
-            if not any(path.startswith(f"{parameter.path}.") for path in paths):
-                exams = self._checks.all(_named(parameter), self._examined, parameter, built, {}, budget)
-                if exams:
-                    paths.append(parameter.path)
-                    self._keep(parameter, exams)
+            exams = self._checks.all(_named(owner), self._examined, owner, built, {}, budget)
+            # what is around a class that was examined is told for its faults alone
+            if any(path.startswith(f"{owner.path}.") for path in paths):
+                exams = exams if _are_faulty(exams) else []
+            if exams:
+                paths.append(owner.path)
+                self._keep(owner, exams)
 
     def cleared(self, exams: Sequence[Examination]) -> list[Examination]:
         """Examinations of the whole without what is only suspected there of a class that was examined by itself, and
@@ -107,6 +111,14 @@ class Whole:
             else:
                 self.missed[name] = Missed("doctor.missed.class_unknown")
 
+    def _look_around(self, target: nn.Module, holders: Sequence[Owner], options: Mapping[type, dict[str, Any]]) -> None:
+        """Examine classes of which it is not asked that they can be: what is wrong in one is told."""
+        budget = Budget(LONGEST)
+        for owner in holders:
+            exams = self._checks.all(_named(owner), self._examined, owner, target, options.get(owner.kind, {}), budget)
+            if _are_faulty(exams):
+                self._keep(owner, exams)
+
     def _keep(self, owner: Owner, exams: list[Examination]) -> None:
         self.classes.append(owner.kind)
         self.exams += exams
@@ -129,6 +141,10 @@ class Whole:
 def _named(owner: Owner) -> str:
     """Under which name it is told that a class was not examined."""
     return f"class {owner.kind.__name__}"
+
+
+def _are_faulty(exams: Sequence[Examination]) -> bool:
+    return any(each.severity == "fault" for exam in exams for each in exam.suspects)
 
 
 def _built(target: Any, plans: Sequence[Plan]) -> nn.Module | None:

@@ -105,7 +105,8 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
         lines, tree = linecache.getlines(file), file_tree(file)
         if tree is None:
             continue
-        others, docstring_lines = _others(tree, kind) | _remade(tree, kind, name), _docstrings(tree)
+        foreign, docstring_lines = _others(tree, kind), _docstrings(tree)
+        others = foreign | _remade(tree, kind, name)
         is_named = False
         for number, line in enumerate(lines, start=1):
             words = _words(line, is_told=number in docstring_lines)
@@ -120,7 +121,7 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
                 is_plain = not RESULTS.search(words.replace(name, ""))
                 named |= meanings | {meaning for meaning, form in TURNED.items() if is_plain and form.search(words)}
         named |= set(masks_called(tree, kind, name))
-        general |= set(made_masks(tree, kind, name))
+        general |= set(made_masks(tree, kind, name, foreign))
     if named:
         return next(iter(named)) if len(named) == 1 else ""
     return next(iter(general)) if len(general) == 1 else ""

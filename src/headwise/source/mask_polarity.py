@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from headwise.source.syntax import nodes_of
 
@@ -21,14 +21,14 @@ TOKENS = re.compile(
 FEW = 2
 
 
-def made_masks(tree: ast.AST, kind: str, name: str) -> Iterator[str]:
+def made_masks(tree: ast.AST, kind: str, name: str, others: Collection[int]) -> Iterator[str]:
     """The meaning of each mask that a file makes outside of a class, and of those that the class joins to its argument.
 
-    kind: the class. name: the argument.
+    kind: the class. name: the argument. others: the lines of other attention classes, which make masks of their own.
     """
     kept = _kept(tree)
     for node in getattr(tree, "body", []):
-        if isinstance(node, ast.FunctionDef) and node.name in kept:
+        if (isinstance(node, ast.FunctionDef) and node.name in kept) or node.lineno in others:
             continue
         if isinstance(node, ast.ClassDef) and node.name == kind:
             yield from _joined(node, name)

@@ -201,7 +201,8 @@ def _alike(_: Any, options: dict[str, Any]) -> None:
 
 
 def _holds_tokens(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point() and value.ndim == 3
+    # features, or token numbers
+    return isinstance(value, Tensor) and value.ndim == (3 if value.is_floating_point() else 2)
 
 
 def _is_table(name: str, value: Tensor) -> bool:

@@ -58,8 +58,11 @@ def are_shares(weights: Tensor, axis: int) -> bool:
 
 
 def _shares(weights: Tensor) -> bool:
-    """Whether the weights of each query sum to 1, but for queries that may attend to nothing."""
-    return are_shares(weights[~weights.isnan().any(dim=-1)], -1)
+    """Whether the weights of each query sum to 1, but for queries that may attend to nothing, whose weights are NaN, or
+    0 where others have some.
+    """
+    is_open = ~weights.isnan().any(dim=-1) & (weights != 0).any(dim=-1)
+    return bool(is_open.any()) and are_shares(weights[is_open], -1)
 
 
 def _wrong_axis(run: Run, attention: AttentionOps, softmax: MarkedOp) -> list[Suspect]:

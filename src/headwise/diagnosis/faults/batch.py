@@ -36,4 +36,26 @@ FAULTS = (
         ),
         needs_proof="samples", depends_on_layout=True,
     ),
+    Fault(
+        "batch-position", FAULT, "layout",
+        SELF(
+            (
+                "        q = self.split(self.q_proj(x))\n",
+                "        code = torch.arange(64.0)[:, None, None] * 0.1 ** torch.arange(x.shape[2])\n"
+                "        x = x + code.sin()[: x.shape[0]]\n"
+                "        q = self.split(self.q_proj(x))\n",
+            ),
+            at="x = x + code",
+        ),
+        Words(
+            "The rows of a table are added to the samples by their places in the batch, not to the tokens by theirs.",
+            "All tokens of a sample get the same code, and another one in another batch: order is not told.",
+            "Take the rows along the axis of the tokens: of (batch, tokens, features) table[: x.shape[1]].",
+        ),
+        Words(
+            "表的各行按样本在批中的位置加上，而不是按 token 的位置。",
+            "一个样本的所有 token 得到同一个编码，换一批又不同：次序没有表达出来。",
+            "沿 token 轴取表的行：对（批，token，特征）取 table[: x.shape[1]]。",
+        ),
+    ),
 )  # fmt: skip

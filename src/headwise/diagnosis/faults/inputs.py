@@ -30,6 +30,36 @@ QUERIES = Template(
 """,
 )
 
+# two inputs that read each other
+STREAMS = Template(
+    "STREAMS",
+    f"""{IMPORTS}class Cross(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.n_heads = n_heads
+        self.q_proj = nn.Linear(d_model, d_model)
+        self.kv_proj = nn.Linear(d_model, 2 * d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x, memory):
+        q = self.q_proj(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+        k, v = self.kv_proj(memory).unflatten(-1, (2, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+        return self.out_proj((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2))
+
+
+class Attention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.text_cross, self.image_cross = Cross(d_model, n_heads), Cross(d_model, n_heads)
+
+    def forward(self, text, image):
+        return text + self.text_cross(text, image), image + self.image_cross(image, text)
+""",
+)
+
 FAULTS = (
     Fault(
         "input-ignored", FAULT, "law",
@@ -91,6 +121,20 @@ FAULTS = (
             "调用原地修改了传入的参数 {name}。",
             "调用之后，调用者手里的张量已经变了。",
             "生成新的张量：不要对 {name} 做原地操作（+=、*=、mul_、masked_fill_）。",
+        ),
+    ),
+    Fault(
+        "cross-attends-itself", FAULT, "layout",
+        STREAMS(("self.image_cross(image, text)", "self.image_cross(image, image)")),
+        Words(
+            "{name} is called a layer of cross-attention, and its keys are of the queries' own input.",
+            "What the other input holds does not reach these queries.",
+            "Give it the keys and values of the other input.",
+        ),
+        Words(
+            "{name} 名为交叉注意力，键却来自查询自己的输入。",
+            "另一个输入的内容到不了这些查询。",
+            "把另一个输入的键和值传给它。",
         ),
     ),
 )  # fmt: skip

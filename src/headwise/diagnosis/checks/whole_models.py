@@ -1,0 +1,98 @@
+"""Whole models: what shows between their inputs and their attentions: places in a batch, masks, other inputs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+
+from torch import nn
+
+from headwise.calls import call_role
+from headwise.dataflow import LAYERS, AttentionOps, Marks, Run, attentions, operand_marks, sample_of, source_of
+from headwise.diagnosis.suspects import Suspect
+from headwise.source import Span, function_node
+
+__all__ = ["batch_place_suspects", "crossing_suspects", "unread_masks"]
+
+SUMS = frozenset({"+", "+=", "add", "add_"})
+# what a layer is called that attends to another input
+CROSS = re.compile(r"(^|_)cross(_|$|att)|(^|_)cross[_a-z]*att|enc(oder)?_(dec_)?att|src_att|memory_att", re.IGNORECASE)
+
+
+def batch_place_suspects(run: Run) -> list[Suspect]:
+    """A table whose rows are added to the samples by their places in the batch, and not to the tokens by theirs."""
+    for entry in run.seen:
+        if entry.name not in SUMS or len(entry.inputs) != 2 or len(entry.marked_inputs) != 1:
+            continue
+        marks = next(each for each in entry.given if each is not None)
+        value = entry.unmarked_inputs[0].value if entry.unmarked_inputs else None
+        if marks.kind != "token" or value is None or value.ndim < 2 or value.ndim > len(marks.shape):
+            continue
+        t = marks.arrays["t"]
+        held = sample_of(t)
+        axes = [axis for axis in range(held.ndim) if bool((held.diff(dim=axis) != 0).any())]
+        along = axes[0] - len(marks.shape) + value.ndim if len(axes) == 1 else -1
+        if along < 0 or value.shape[along] != marks.shape[axes[0]] or not bool((value.diff(dim=along) != 0).any()):
+            continue
+        if all(value.shape[axis] == 1 for axis in range(value.ndim - 1) if axis != along):
+            return [Suspect("batch-position", entry.span, proved=True)]
+    return []
+
+
+def crossing_suspects(run: Run) -> list[Suspect]:
+    """The first attention of a layer that is called one of another input, where its keys are of the queries' input."""
+    if len(run.known) < 2:
+        return []
+    for attention in attentions(run):
+        queries, keys = _sources(attention)
+        entry = attention.context if attention.scores is None else attention.scores
+        name = next((each for each in reversed(entry.operation.module.split(".")) if CROSS.search(each)), "")
+        others = set(run.sources.values()) - queries
+        if name and queries == keys and len(queries) == 1 and others:
+            # where the layer is called
+            chain = () if attention.context.last in LAYERS else entry.operation.chain
+            span = chain[-1] if chain else entry.span
+            return [Suspect("cross-attends-itself", span, said={"name": name}, proved=True)]
+    return []
+
+
+def _sources(attention: AttentionOps) -> tuple[set[int], set[int]]:
+    """The inputs of which queries and keys are made; empty: not known."""
+    scores = attention.scores
+    pair = attention.context.given[:2] if attention.context.last in LAYERS or scores is None else operand_marks(scores)
+    found = [_inputs(each) for each in pair]
+    return (found[0], found[1]) if len(found) > 1 else (set(), set())
+
+
+def _inputs(marks: Marks | None) -> set[int]:
+    if marks is None or marks.kind != "token":
+        return set()
+    return set(source_of(marks.arrays["t"]).unique().tolist()) - {-1}
+
+
+def unread_masks(run: Run) -> list[Suspect]:
+    """A mask that forward takes and never reads."""
+    if not isinstance(run.target, nn.Module):
+        return []
+    code = getattr(inspect.unwrap(type(run.target).forward), "__code__", None)
+    tree = None if code is None else function_node(code)
+    if tree is None or code is None:
+        return []
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    if read & {"locals", "vars"} or len([each for each in tree.body if not _is_words(each)]) <= 1:
+        return []
+    for argument in tree.args.args + tree.args.kwonlyargs:
+        if call_role(argument.arg) == "mask" and argument.arg not in read:
+            place = (
+                argument.lineno,
+                argument.col_offset,
+                argument.end_lineno or argument.lineno,
+                argument.end_col_offset,
+            )
+            return [Suspect("mask-ignored", Span(code.co_filename, code.co_qualname, *place), proved=True)]
+    return []
+
+
+def _is_words(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
