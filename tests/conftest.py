@@ -1,6 +1,7 @@
 """What holds for every test: a fixed seed, one thread, no network, and a word about each part that was not run."""
 
 import contextlib
+import gc
 import os
 import subprocess
 import tempfile
@@ -77,6 +78,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # a collection of all that torch has imported takes a tenth of a second, and the tests make millions of objects
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
     if config.getoption("quick"):
         config.stash[QUICK] = quick.Quick()
         config.stash[QUICK].listen()
