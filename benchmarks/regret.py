@@ -297,7 +297,7 @@ def main() -> None:
         rows = [asdict(each.place) | {"chosen": each.chosen, "seconds": each.seconds} for each in found]
         record = {
             "schema": 1,
-            "machine": asdict(machine),
+            "machine": ({} if options.device == "cpu" else {"gpu": torch.cuda.get_device_name()}) | asdict(machine),
             "versions": versions(),
             "summary": summary(found),
             "rows": rows,

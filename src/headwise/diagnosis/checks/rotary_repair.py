@@ -72,7 +72,9 @@ def _laid_otherwise(
         stand_ins = {entry.site: _with_table(entry.function, at, sizes) for entry, at in products}
         again = rerun(stand_ins)
         if again is not None and _starts(again, number):
-            span = next(filter(None, (_made(run.target, each) for each in tables)), products[0][0].span)
+            # rows may have been taken of a table on the way
+            taken = (each for entry in _within(run, number) for each in entry.tensors)
+            span = next(filter(None, (_made(run.target, each) for each in (*tables, *taken))), products[0][0].span)
             return span, stand_ins, ()
     return None
 
