@@ -142,3 +142,15 @@ def test_pairs_have_features_and_a_mask_in_another_language():
 
 def test_an_argument_that_is_read_as_two_gets_two_tables():
     assert best(strangers.PairOfTables).call["freqs"] == {"_tuple": [["1", "L", "1", "d//2"], ["1", "L", "1", "d//2"]]}
+
+
+def test_items_that_are_called_alike_are_as_many_and_the_batch_is_first_where_the_code_turns_it():
+    plan = best(strangers.Bought)
+    items = {"_ids": ["B", "L"], "below": "item_num"}
+    assert plan.call == {"log_items": items, "pos_items": items, "neg_items": items}
+
+
+def test_the_height_and_width_of_an_image_go_together_with_the_window_that_a_constructor_has_by_default():
+    plan = best(strangers.Shifted)
+    assert plan.init == {"dim": "H*d", "resolution": (8, 8), "num_heads": "H", "window_size": 4}
+    assert plan.call["x"] == ["B", "h", "w", "D"]

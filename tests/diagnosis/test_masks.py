@@ -287,6 +287,31 @@ def test_what_a_mask_is_joined_with_tells_what_it_means(joined):
     assert meaning_of([file], "mask", "Attend") == JOINED[joined]
 
 
+CALLED = {
+    "blocked": "blocked", "is_hidden": "blocked", "allowed": "attend", "valid_keys": "attend", "mask": "", "near": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_what_an_argument_is_called_tells_what_it_means(name):
+    _, _, file = loaded_from(attend(FILL.format(name, ""), given=f"x, {name}"))
+    assert meaning_of([file], name, "Attend") == CALLED[name]
+
+
+@pytest.mark.parametrize(("made", "means"), [("ids != 0", "attend"), ("later | (ids == 0)", "blocked")])
+def test_a_mask_that_is_made_under_the_name_of_the_argument_tells_what_it_means(made, means):
+    lines = "def whole(ids, layer):", "later = torch.ones(3, 3).triu(1)", f"near = {made}", "return layer(ids, near)"
+    beside = "\n\n" + "\n    ".join(lines) + "\n"
+    _, _, file = loaded_from(attend("pass", given="x, near") + beside)
+    assert meaning_of([file], "near", "Attend") == means
+
+
+def test_masks_that_another_attention_makes_tell_nothing_of_an_argument():
+    other = attend("later = torch.ones(3, 3).triu(1)\ncausal_mask = later.bool()").replace("Attend", "Other")
+    _, _, file = loaded_from(attend("pass", given="x, mask") + other)
+    assert meaning_of([file], "mask", "Attend") == ""
+
+
 STACK = """
 class Layer(nn.Module):
     def __init__(self, width, heads):

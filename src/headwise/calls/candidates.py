@@ -78,6 +78,10 @@ def wanted(parameters: Sequence[inspect.Parameter]) -> Wanted:
         unknown = [name for name in unknown if name != first]
         if taken["key"] == first:
             taken["key"] = next((name for name in roles if roles[name] == "key" and name != first), "")
+    alike = [name for name in roles if name != taken["query"] and _last_word(name) == _last_word(taken["query"])]
+    if len(alike) > 1:
+        # one of several inputs of one kind, as of items that were bought, is no key of the others
+        unknown = [name for name in unknown if name not in alike]
     if not taken["key"] and len(unknown) > 0 and not taken["value"]:
         taken["key"] = unknown.pop(0)
     rest = {name: roles[name] for name in roles if name not in taken.values()}

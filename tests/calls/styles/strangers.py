@@ -269,3 +269,39 @@ class PairOfTables(nn.Module):
         q, k = (torch.stack([t[..., ::2] * cos - t[..., 1::2] * sin, t[..., ::2] * sin + t[..., 1::2] * cos], -1)
                 .flatten(-2).transpose(1, 2) for t in (q, k))  # fmt: skip
         return ((q @ k.transpose(-2, -1)).softmax(-1) @ v.transpose(1, 2)).transpose(1, 2).flatten(2)
+
+
+class Bought(nn.Module):
+    """Items that were bought, those that will be and those that will not."""
+
+    def __init__(self, item_num, width=16, heads=2):
+        super().__init__()
+        self.items = nn.Embedding(item_num, width)
+        self.mix = nn.MultiheadAttention(width, heads)
+
+    def forward(self, log_items, pos_items, neg_items):
+        x = self.items(log_items).transpose(0, 1)
+        seen = self.mix(x, x, x)[0].transpose(0, 1)
+        return [(seen * self.items(each)).sum(-1) for each in (pos_items, neg_items)]
+
+
+class Shifted(nn.Module):
+    """Windows of an image that are shifted: (batch, height, width, channels)."""
+
+    def __init__(self, dim, resolution=(8, 8), num_heads=2, window_size=4, shift_size=2):
+        super().__init__()
+        self.resolution, self.heads, self.size, self.shift = resolution, num_heads, window_size, shift_size
+        self.packed = nn.Linear(dim, 3 * dim)
+        rows, columns = resolution
+        # as many windows as fit
+        self.register_buffer("places", torch.zeros(rows // window_size * (columns // window_size), window_size**2))
+
+    def forward(self, x):
+        rows, columns = self.resolution
+        b, _, _, c = x.shape
+        x = x.roll((-self.shift, -self.shift), (1, 2)).view(b, rows // self.size, self.size, -1, self.size, c)
+        x = x.transpose(2, 3).reshape(b, -1, self.size**2, c) + self.places[..., None]
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(-2, -3) for t in self.packed(x).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v).transpose(-2, -3).flatten(-2)
+        y = y.reshape(b, rows // self.size, columns // self.size, self.size, self.size, c).transpose(2, 3)
+        return y.reshape(b, rows, columns, c).roll((self.shift, self.shift), (1, 2))
