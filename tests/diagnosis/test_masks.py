@@ -289,6 +289,7 @@ def test_what_a_mask_is_joined_with_tells_what_it_means(joined):
 
 CALLED = {
     "blocked": "blocked", "is_hidden": "blocked", "allowed": "attend", "valid_keys": "attend", "mask": "", "near": "",
+    "hidden_states_mask": "", "block_mask": "",
 }  # fmt: skip
 
 

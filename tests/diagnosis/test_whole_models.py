@@ -138,7 +138,7 @@ WRONG_AND_RIGHT = {
         "tokens-regrouped", "x = x + self.time",
     ),
     "a mask that is not handed on": (
-        READER, "Reader", {"given": "x, memory"}, {"given": "x, memory, mask"}, "mask-ignored",
+        READER, "Reader", {"given": "x, memory"}, {"given": "x, memory, mask"}, "input-unused",
         "def forward(self, memory, mask=None)",
     ),
 }  # fmt: skip

@@ -21,7 +21,7 @@ __all__ = ["CacheProtocol", "seen_names", "ways"]
 FLAG = re.compile(r"cache|past|present|(^|_)kv|incremental|decod|inference|step|generat", re.IGNORECASE)
 # how many tokens came before: "start", or a word of the first group with one of the second
 STARTS = re.compile(
-    r"^(start|offset|pos|position|step|t|idx|index|n_past|num_past|seen)$|^(start|offset)_|"
+    r"^(start|first|offset|pos|position|step|t|idx|index|n_past|num_past|seen)$|^(start|offset)_|"
     r"(start|cur|curr|current|cache|past|kv|pos|seq|token|decode|step|context|rope|rotary|time|query)_?"
     r"(pos|position|idx|index|offset|len|length|start|step|shift)s?$"
 )

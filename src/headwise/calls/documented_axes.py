@@ -21,7 +21,7 @@ WIDTH = frozenset({
     "c", "d", "e", "dim", "dims", "d_model", "embed_dim", "embedding_dim", "hidden", "hidden_size", "hidden_dim",
     "channels", "feat", "features", "model_dim", "emb", "width", "feat_dim", "size", "n_feat",
 })  # fmt: skip
-HEADS = frozenset({"heads", "n_heads", "num_heads", "n_head", "nhead"})
+HEADS = frozenset({"heads", "n_heads", "num_heads", "num_head", "n_head", "nhead", "nh"})
 # the height and the width of an image
 SIDES = frozenset({"h", "w"})
 # what stands behind the shape of whole numbers
@@ -57,7 +57,7 @@ def documented_calls(target: Any, names: Sequence[str], built: Sequence[inspect.
             return int(part) if part.isdigit() else sizes[part]
         if low in SIDES and SIDES <= words:
             return low
-        for name, among in (("B", batch), ("D", WIDTH), ("H", HEADS)):
+        for name, among in (("B", batch), ("D", WIDTH), ("H", {*HEADS, "h"})):
             if low in among:
                 return name
         if part not in lengths:

@@ -50,12 +50,12 @@ from headwise.recording import Site
 
 __all__ = ["law_suspects", "whole_suspects"]
 
-# as they are told where none could be tried
 # what is seen in one run of a whole model, each under the name of its part
 WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("parameters", shared_layers), ("rotation", norm_suspects), ("heads", regrouped_tokens),
     ("samples", batch_place_suspects), ("inputs", crossing_suspects), ("mask", unread_masks),
 )  # fmt: skip
+# as they are told where none could be tried
 LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
 
 
@@ -112,9 +112,9 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     run = free()
     if run.record.failure is not None:
         return []
-    reported = {each.span.line for each in exam.suspects if each.span is not None}
+    reported = {(each.span.file, each.span.line) for each in exam.suspects if each.span is not None}
     discarded_by_line = exam.checks.all("calls", discarded_results, run)
-    out = [each for each in discarded_by_line if each.span is None or each.span.line not in reported]
+    out = [each for each in discarded_by_line if each.span is None or (each.span.file, each.span.line) not in reported]
     if not attentions(run):
         return out
     kinds = {each.general for each in exam.suspects}

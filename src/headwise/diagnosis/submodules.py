@@ -30,7 +30,8 @@ Examine = Callable[[Any, Mapping[str, Any], Mapping[str, Any] | None], list[Exam
 
 
 class Whole:
-    """What a target holds. exams: of the classes inside; classes: their names; missed: those that could not be
+    """What a target holds. exams: of the classes inside; classes: their names; others: of which only faults are told;
+    missed: those that could not be
     examined by themselves, and why.
     """
 
@@ -40,6 +41,7 @@ class Whole:
         self._namespace, self._files, self._examine, self._checks = namespace, tuple(files), examine, checks
         self.exams: list[Examination] = []
         self.classes: list[type[nn.Module]] = []
+        self.others: list[type[nn.Module]] = []
         self.missed: dict[str, Tried] = {}
 
     def holds(self, exams: Sequence[Examination]) -> bool:
@@ -70,11 +72,10 @@ class Whole:
                 return
             exams = self._checks.all(_named(owner), self._examined, owner, built, {}, budget)
             # what is around a class that was examined is told for its faults alone
-            if any(path.startswith(f"{owner.path}.") for path in paths):
-                exams = exams if _are_faulty(exams) else []
-            if exams:
+            is_around = any(path.startswith(f"{owner.path}.") for path in paths)
+            if exams and (not is_around or _are_faulty(exams)):
                 paths.append(owner.path)
-                self._keep(owner, exams)
+                self._keep(owner, exams, is_named=not is_around)
 
     def cleared(self, exams: Sequence[Examination]) -> list[Examination]:
         """Examinations of the whole without what is only suspected there of a class that was examined by itself, and
@@ -94,7 +95,7 @@ class Whole:
         span = suspect.span
         if span is None or suspect.severity != "fault":
             return False
-        codes = [getattr(inspect.unwrap(each.forward), "__code__", None) for each in self.classes]
+        codes = [getattr(inspect.unwrap(each.forward), "__code__", None) for each in (*self.classes, *self.others)]
         places = {(code.co_filename, code.co_qualname.rpartition(".")[0]) for code in codes if code is not None}
         return any(span.file == file and span.function.startswith(f"{name}.") for file, name in places)
 
@@ -117,10 +118,10 @@ class Whole:
         for owner in holders:
             exams = self._checks.all(_named(owner), self._examined, owner, target, options.get(owner.kind, {}), budget)
             if _are_faulty(exams):
-                self._keep(owner, exams)
+                self._keep(owner, exams, is_named=False)
 
-    def _keep(self, owner: Owner, exams: list[Examination]) -> None:
-        self.classes.append(owner.kind)
+    def _keep(self, owner: Owner, exams: list[Examination], *, is_named: bool = True) -> None:
+        (self.classes if is_named else self.others).append(owner.kind)
         self.exams += exams
 
     def _examined(self, owner: Owner, target: nn.Module, options: dict[str, Any], budget: Budget) -> list[Examination]:

@@ -14,14 +14,14 @@ __all__ = ["steps_of"]
 Step = Callable[..., Any]
 
 
-def _added_product(run: Step, added: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    product = run(torch.bmm, left, right)
+def _added_product(run: Step, *args: Tensor, beta: float = 1, alpha: float = 1, **named: Tensor) -> Any:
+    tensors = dict(zip(("input", "batch1", "batch2"), args, strict=False)) | named
+    product = run(torch.bmm, tensors["batch1"], tensors["batch2"])
     if alpha != 1:
         product = run(torch.mul, product, alpha)
     if beta == 0:
         return product
-    if beta != 1:
-        added = run(torch.mul, added, beta)
+    added = tensors["input"] if beta == 1 else run(torch.mul, tensors["input"], beta)
     return run(torch.add, product, added)
 
 

@@ -75,8 +75,8 @@ RESULTS = re.compile(r"attention|weight|scores?\b|logit|prob|softmax|output|loss
 HIDES = re.compile(f"{YES}{IS}{GAP}{HIDDEN}", re.IGNORECASE)
 # arguments that are called by what True means
 CALLED = {
-    "attend": re.compile(r"(^|_)(allow(ed)?|visible|valid|attendable|permitted)(_|$)"),
-    "blocked": re.compile(r"(^|_)(block(ed)?|forbidden|banned|hidden|invalid|invisible|disallowed|excluded)(_|$)"),
+    "attend": re.compile(r"(^|_)(allow(ed)?|visible|valid|attendable|permitted)(_keys|_mask)?$"),
+    "blocked": re.compile(r"(^|_)(blocked|forbidden|banned|is_hidden|invalid|invisible|disallowed)(_keys|_mask)?$"),
 }
 # words about an additive mask
 ADDED = re.compile(r"inf|-\s?1e|-\s?10{3,}|negativ|large|additive|added|bias|相加|负", re.IGNORECASE)
@@ -120,7 +120,7 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
             if is_named:
                 is_plain = not RESULTS.search(words.replace(name, ""))
                 named |= meanings | {meaning for meaning, form in TURNED.items() if is_plain and form.search(words)}
-        named |= set(masks_called(tree, kind, name))
+        named |= set(masks_called(tree, kind, name, foreign))
         general |= set(made_masks(tree, kind, name, foreign))
     if named:
         return next(iter(named)) if len(named) == 1 else ""

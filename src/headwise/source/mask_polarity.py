@@ -43,15 +43,37 @@ def made_masks(tree: ast.AST, kind: str, name: str, others: Collection[int]) -> 
             yield from ("attend" if sign > 0 else "blocked" for sign in signs if sign)
 
 
-def masks_called(tree: ast.AST, kind: str, name: str) -> Iterator[str]:
-    """The meaning of each mask that a file makes under the name of an argument, outside of its class `kind`."""
+def masks_called(tree: ast.AST, kind: str, name: str, others: Collection[int]) -> Iterator[str]:
+    """The meaning of each mask that a file makes under the name of an argument and hands to a layer or a function.
+
+    Not in its class `kind`, and not on the lines `others`, which are of other attention classes.
+    """
     for node in getattr(tree, "body", []):
-        if isinstance(node, ast.ClassDef) and node.name == kind:
+        if (isinstance(node, ast.ClassDef) and node.name == kind) or node.lineno in others:
             continue
         for function in _functions(node):
             sign = 0 if name in _parameters(function) else _local(function).get(name, 0)
-            if sign:
+            if sign and _is_handed_on(function, name):
                 yield "attend" if sign > 0 else "blocked"
+
+
+def _is_handed_on(function: ast.AST, name: str) -> bool:
+    """Whether a function hands a local name to a layer of its own or to a function, and not to a method of a tensor."""
+    for call in nodes_of(function):
+        if not isinstance(call, ast.Call) or not _is_of_code(call.func):
+            continue
+        handed = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if any(isinstance(each, ast.Name) and each.id == name for each in handed):
+            return True
+    return False
+
+
+def _is_of_code(function: ast.expr) -> bool:
+    while isinstance(function, ast.Attribute | ast.Subscript):
+        function = function.value
+        if isinstance(function, ast.Name):
+            return function.id == "self"
+    return isinstance(function, ast.Name)
 
 
 def _parameters(function: ast.AST) -> set[str]:

@@ -35,4 +35,7 @@ def _is_statement(entry: MarkedOp) -> bool:
     around = (each for each in (code.node, *code.around(code.node)) if isinstance(each, ast.stmt))
     statement = next(around, None)
     call = statement.value if isinstance(statement, ast.Expr) else None
+    if code.node is not statement and code.node is not call:
+        # an argument of the call is another operation
+        return False
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == entry.last

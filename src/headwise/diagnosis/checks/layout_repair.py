@@ -220,6 +220,8 @@ def _outward(run: Run, rerun: Rerun, attention: AttentionOps, text: str) -> Susp
     after = [each for each in run.seen if each.at > attention.context.at and each.is_movement]
     if (misplaced := windows_back(after, lambda stand_ins: _is_led_back(run, rerun(stand_ins)))) is not None:
         return misplaced
+    # what is rolled keeps its axes
+    after = [each for each in after if each.last != "roll"]
     for entry, change in _changes(run, after):
         stand_ins = {entry.site: change.instead(entry)}
         if _is_led_back(run, rerun(stand_ins)):

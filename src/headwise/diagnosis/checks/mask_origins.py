@@ -23,11 +23,10 @@ def mask_of_queries(run: Run, failed: Operation | None) -> Suspect | None:
     is_called = any(roles.get(each) == "key" for each in keys) or any(roles.get(each) == "query" for each in queries)
     if not keys or keys & queries or not is_called:
         return None
-    count = failed.inputs[0].shape[-1] if failed.last not in LAYERS else failed.inputs[1].shape[1]
     for seen, marks in zip(failed.inputs[1:], held[1:], strict=True):
         if marks is None or marks.kind != "token" or "float" in str(seen.dtype):
             continue
-        if _sources(marks) <= queries and seen.shape[-1] == run.sizes.get("L") != count:
+        if _sources(marks) <= queries and seen.shape[-1] == run.sizes.get("L"):
             return Suspect("mask-of-queries", failed.span, proved=True)
     return None
 

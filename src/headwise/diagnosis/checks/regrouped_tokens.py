@@ -52,7 +52,11 @@ def _grid(run: Run) -> tuple[int, int] | None:
 
 def _are_scattered(places: Tensor, grid: tuple[int, int]) -> bool:
     """Whether groups of places, (groups, tokens), are as long as a side and no rectangles."""
-    if places.shape[1] not in grid or bool((places < 0).any()):
+    size = places.shape[1]
+    if size not in grid or bool((places < 0).any()):
+        return False
+    # what was transposed or rolled first does not go on from where it begins
+    if bool((places.diff(dim=1) != 1).any() | (places[:, 0] % size != 0).any()):
         return False
     return any(not _is_rectangle(each.unique(), grid[1]) for each in places)
 

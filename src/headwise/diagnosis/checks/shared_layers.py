@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 
 from torch import nn
@@ -20,7 +21,8 @@ LISTS = (nn.ModuleList, nn.Sequential)
 LEAST_MATRICES = 2
 # what says that layers share their weights
 MEANT = re.compile(
-    r"shar(e|es|ed|ing)\b|\btie[sd]?\b|\btying|universal|albert|recurren|\breuse|weight.?tying|共享|同一(层|组权重)",
+    r"(?<![a-z])(shar(e|es|ed|ing)|tie[sd]?|tying|loop(s|ed)?|iterat\w*|deq|albert)(?![a-z])|universal|recurren|reuse|"
+    r"same (block|layer|weights)|共享|同一(层|组权重)",
     re.IGNORECASE,
 )
 
@@ -53,7 +55,8 @@ def _is_large(layer: nn.Module) -> bool:
 
 def _is_meant(kind: type) -> bool:
     try:
-        return MEANT.search(inspect.getsource(kind)) is not None
+        told = getattr(sys.modules.get(kind.__module__), "__doc__", None) or ""
+        return MEANT.search(inspect.getsource(kind) + told) is not None
     except (OSError, TypeError):
         return True
 

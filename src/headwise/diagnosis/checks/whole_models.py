@@ -8,8 +8,19 @@ import re
 
 from torch import nn
 
-from headwise.calls import call_role
-from headwise.dataflow import LAYERS, AttentionOps, Marks, Run, attentions, operand_marks, sample_of, source_of
+from headwise.dataflow import (
+    LAYERS,
+    AttentionOps,
+    MarkedOp,
+    Marks,
+    Run,
+    attentions,
+    is_constant,
+    operand_marks,
+    place_of,
+    sample_of,
+    source_of,
+)
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, function_node
 
@@ -17,7 +28,17 @@ __all__ = ["batch_place_suspects", "crossing_suspects", "unread_masks"]
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
 # what a layer is called that attends to another input
-CROSS = re.compile(r"(^|_)cross(_|$|att)|(^|_)cross[_a-z]*att|enc(oder)?_(dec_)?att|src_att|memory_att", re.IGNORECASE)
+CROSS = re.compile(
+    r"(^|_)cross(?!_(shape|scale|window|channel|head|layer|frame|cov))(_|$|att)|(^|_)(encoder_decoder|enc_dec|src)_att",
+    re.IGNORECASE,
+)
+# what says that an argument is there for others
+UNUSED = re.compile(
+    r"\b(un|not )used|\bignored?\b|compat|interface|signature|\bAPI\b|不使用|未使用|忽略", re.IGNORECASE
+)
+MASKS = frozenset({
+    "mask", "attn_mask", "attention_mask", "key_padding_mask", "padding_mask", "pad_mask", "src_mask", "key_mask",
+})  # fmt: skip
 
 
 def batch_place_suspects(run: Run) -> list[Suspect]:
@@ -30,14 +51,27 @@ def batch_place_suspects(run: Run) -> list[Suspect]:
         if marks.kind != "token" or value is None or value.ndim < 2 or value.ndim > len(marks.shape):
             continue
         t = marks.arrays["t"]
-        held = sample_of(t)
+        held, places = sample_of(t), place_of(t)
         axes = [axis for axis in range(held.ndim) if bool((held.diff(dim=axis) != 0).any())]
         along = axes[0] - len(marks.shape) + value.ndim if len(axes) == 1 else -1
-        if along < 0 or value.shape[along] != marks.shape[axes[0]] or not bool((value.diff(dim=along) != 0).any()):
+        if along < 0 or value.shape[along] != run.sizes.get("B") or marks.shape[axes[0]] != run.sizes.get("B"):
+            continue
+        is_of_samples_alone = is_constant(places, axes[0]) and is_constant(marks.arrays["f"], axes[0])
+        if not is_of_samples_alone or not bool((value.diff(dim=along) != 0).any()) or not _is_of_table(run, entry):
             continue
         if all(value.shape[axis] == 1 for axis in range(value.ndim - 1) if axis != along):
             return [Suspect("batch-position", entry.span, proved=True)]
     return []
+
+
+def _is_of_table(run: Run, entry: MarkedOp) -> bool:
+    """Whether what an operation takes beside the tokens is a part of a parameter or of a buffer."""
+    target = run.target
+    if not isinstance(target, nn.Module):
+        return False
+    own = {each.untyped_storage().data_ptr() for each in (*target.parameters(), *target.buffers())}
+    beside = [t for t, marks in zip(entry.tensors, entry.given, strict=True) if marks is None]
+    return any(each.untyped_storage().data_ptr() in own for each in beside)
 
 
 def crossing_suspects(run: Run) -> list[Suspect]:
@@ -47,9 +81,9 @@ def crossing_suspects(run: Run) -> list[Suspect]:
     for attention in attentions(run):
         queries, keys = _sources(attention)
         entry = attention.context if attention.scores is None else attention.scores
-        name = next((each for each in reversed(entry.operation.module.split(".")) if CROSS.search(each)), "")
+        name = next((each for each in reversed(entry.operation.module.split(".")) if not each.isdigit()), "")
         others = set(run.sources.values()) - queries
-        if name and queries == keys and len(queries) == 1 and others:
+        if CROSS.search(name) and "self" not in name and queries == keys and len(queries) == 1 and others:
             # where the layer is called
             chain = () if attention.context.last in LAYERS else entry.operation.chain
             span = chain[-1] if chain else entry.span
@@ -72,7 +106,7 @@ def _inputs(marks: Marks | None) -> set[int]:
 
 
 def unread_masks(run: Run) -> list[Suspect]:
-    """A mask that forward takes and never reads."""
+    """A mask that forward takes and never reads, where it reads no other one and nothing says that this is meant."""
     if not isinstance(run.target, nn.Module):
         return []
     code = getattr(inspect.unwrap(type(run.target).forward), "__code__", None)
@@ -82,16 +116,23 @@ def unread_masks(run: Run) -> list[Suspect]:
     read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     if read & {"locals", "vars"} or len([each for each in tree.body if not _is_words(each)]) <= 1:
         return []
-    for argument in tree.args.args + tree.args.kwonlyargs:
-        if call_role(argument.arg) == "mask" and argument.arg not in read:
-            place = (
-                argument.lineno,
-                argument.col_offset,
-                argument.end_lineno or argument.lineno,
-                argument.end_col_offset,
-            )
-            return [Suspect("mask-ignored", Span(code.co_filename, code.co_qualname, *place), proved=True)]
+    masks = [each for each in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs) if "mask" in each.arg]
+    told = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    if any(each.arg in read for each in masks) or UNUSED.search(_words_of(type(run.target))):
+        return []
+    for argument in masks:
+        if argument.arg in MASKS and argument.arg not in told:
+            line, last = argument.lineno, argument.end_lineno or argument.lineno
+            span = Span(code.co_filename, code.co_qualname, line, argument.col_offset, last, argument.end_col_offset)
+            return [Suspect("input-unused", span, said={"name": argument.arg}, proved=True)]
     return []
+
+
+def _words_of(kind: type) -> str:
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):
+        return ""
 
 
 def _is_words(statement: ast.stmt) -> bool:

@@ -40,12 +40,15 @@ FAULTS = (
         "batch-position", FAULT, "layout",
         SELF(
             (
-                "        q = self.split(self.q_proj(x))\n",
-                "        code = torch.arange(64.0)[:, None, None] * 0.1 ** torch.arange(x.shape[2])\n"
-                "        x = x + code.sin()[: x.shape[0]]\n"
-                "        q = self.split(self.q_proj(x))\n",
+                "        self.dropout = nn.Dropout(0.1)\n",
+                "        self.dropout = nn.Dropout(0.1)\n"
+                "        self.places = nn.Parameter(torch.randn(64, 1, d_model))\n",
             ),
-            at="x = x + code",
+            (
+                "        q = self.split(self.q_proj(x))\n",
+                "        x = x + self.places[: x.shape[0]]\n        q = self.split(self.q_proj(x))\n",
+            ),
+            at="x = x + self.places",
         ),
         Words(
             "The rows of a table are added to the samples by their places in the batch, not to the tokens by theirs.",

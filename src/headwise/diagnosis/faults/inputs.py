@@ -67,12 +67,12 @@ FAULTS = (
         Words(
             "The argument {name} has no effect: {was} is used instead.",
             "Where the two differ, as in cross-attention, the output is wrong.",
-            "Compute the projection from {name}.",
+            "Use {name} where it belongs, or leave it out.",
         ),
         Words(
             "参数 {name} 没有起作用：这里用的是 {was}。",
             "两者不同时（如交叉注意力），输出就不对。",
-            "用 {name} 计算这个投影。",
+            "在该用的地方用上 {name}，或者去掉它。",
         ),
         has_patch=True, breaks_layout=True,
     ),
@@ -82,12 +82,12 @@ FAULTS = (
         Words(
             "Keys and values come from two arguments: one projection takes {was}, the other takes {name}.",
             "A key and its value should come from the same token; where the lengths differ, the call raises an error.",
-            "Compute the projection from {name}.",
+            "Use {name} where it belongs, or leave it out.",
         ),
         Words(
             "键与值取自两个参数：一个投影用的是 {was}，另一个用的是 {name}。",
             "键和它的值应出自同一个 token；两个参数长度不同时，调用会报错。",
-            "用 {name} 计算这个投影。",
+            "在该用的地方用上 {name}，或者去掉它。",
         ),
         has_patch=True, general="input-ignored", breaks_layout=True,
     ),
@@ -100,12 +100,12 @@ FAULTS = (
         Words(
             "The argument {name} has no effect.",
             "The output is the same whatever is passed as {name}.",
-            "Compute the projection from {name}.",
+            "Use {name} where it belongs, or leave it out.",
         ),
         Words(
             "参数 {name} 没有起作用。",
             "不论 {name} 传入什么，输出都一样。",
-            "用 {name} 计算这个投影。",
+            "在该用的地方用上 {name}，或者去掉它。",
         ),
         general="input-ignored", breaks_layout=True,
     ),
