@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import sys
 from collections.abc import Iterator
 
 from torch import nn
 
 from headwise.dataflow import Run
 from headwise.diagnosis.suspects import Suspect
-from headwise.source import Span, constructors
+from headwise.source import Span, constructors, file_tree
 
 __all__ = ["shared_layers"]
 
@@ -55,7 +54,8 @@ def _is_large(layer: nn.Module) -> bool:
 
 def _is_meant(kind: type) -> bool:
     try:
-        told = getattr(sys.modules.get(kind.__module__), "__doc__", None) or ""
+        tree = file_tree(inspect.getsourcefile(kind) or "")
+        told = (tree and ast.get_docstring(tree)) or ""
         return MEANT.search(inspect.getsource(kind) + told) is not None
     except (OSError, TypeError):
         return True
