@@ -166,14 +166,16 @@ def _at_defaults(built: Sequence[inspect.Parameter], cross: bool | None) -> Wish
     """The sizes that a constructor has by default, where one of them is the height and width of an image: they go
     together. None: none is.
     """
-    pairs = [each for each in built if isinstance(each.default, tuple | list) and len(each.default) == len("hw")]
+    pairs = [param for param in built if isinstance(param.default, tuple | list) and len(param.default) == len("hw")]
     if len(pairs) != 1 or not all(map(is_number, pairs[0].default)):
         return None
     height, width = pairs[0].default
     fixed = {"L": height * width, "h": height, "w": width}
     symbols = {name: replace({**LEGEND, **MORE}[name], fixed=size) for name, size in fixed.items()}
     numbers = {
-        each.name: each.default for each in built if is_number(each.default) and init_role(each.name) not in LETTERS
+        parameter.name: parameter.default
+        for parameter in built
+        if is_number(parameter.default) and init_role(parameter.name) not in LETTERS
     }
     return Wish({**numbers, pairs[0].name: pairs[0].default}, symbols=symbols, cross=cross)
 

@@ -17,25 +17,25 @@ def mask_of_queries(run: Run, failed: Operation | None) -> Suspect | None:
     """
     if failed is None or failed.span is None or run.sizes.get("L") == run.sizes.get("S"):
         return None
-    held = [run.marks_at(each) for each in failed.inputs]
-    queries, keys = _met(failed, held)
+    operand_marks = [run.marks_at(each) for each in failed.inputs]
+    queries, keys = _met(failed, operand_marks)
     roles = {number: call_role(name) for name, number in run.sources.items()}
     is_called = any(roles.get(each) == "key" for each in keys) or any(roles.get(each) == "query" for each in queries)
     if not keys or keys & queries or not is_called:
         return None
-    for seen, marks in zip(failed.inputs[1:], held[1:], strict=True):
-        if marks is None or marks.kind != "token" or "float" in str(seen.dtype):
+    for operand, marks in zip(failed.inputs[1:], operand_marks[1:], strict=True):
+        if marks is None or marks.kind != "token" or "float" in str(operand.dtype):
             continue
-        if _sources(marks) <= queries and seen.shape[-1] == run.sizes.get("L"):
+        if _sources(marks) <= queries and operand.shape[-1] == run.sizes.get("L"):
             return Suspect("mask-of-queries", failed.span, proved=True)
     return None
 
 
-def _met(failed: Operation, held: list[Marks | None]) -> tuple[set[int], set[int]]:
+def _met(failed: Operation, operand_marks: list[Marks | None]) -> tuple[set[int], set[int]]:
     """The inputs of the queries and of the keys that an operation has scores of, or makes some of."""
-    first = held[0] if held else None
+    first = operand_marks[0] if operand_marks else None
     if failed.last in LAYERS:
-        pair = [None if each is None or each.kind != "token" else _sources(each) for each in held[:2]]
+        pair = [None if each is None or each.kind != "token" else _sources(each) for each in operand_marks[:2]]
         return (pair[0] or set(), pair[1] or set()) if len(pair) > 1 else (set(), set())
     if first is None or first.kind != "pair" or not {"x", "y"} <= first.arrays.keys():
         return set(), set()

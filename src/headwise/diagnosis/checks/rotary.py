@@ -71,13 +71,8 @@ def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun
     def right(stand_ins: Mapping[Site, Callable[..., Any]]) -> Run | None:
         again = rerun(stand_ins, more_change=_alike)
         all_attentions = attentions(again)
-        if (
-            again.failure is not None
-            or len(all_attentions) <= number
-            or _by_distance(all_attentions[number]) is not True
-        ):
-            return None
-        return again
+        is_there = again.failure is None and len(all_attentions) > number
+        return again if is_there and _by_distance(all_attentions[number]) is True else None
 
     def crossed() -> Suspect | None:
         """The turned part of one side that meets the unturned part of the other."""

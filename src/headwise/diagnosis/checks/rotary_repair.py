@@ -62,11 +62,11 @@ def _laid_otherwise(
 ) -> tuple[Span, dict[Site, Callable[..., Any]], Sign] | None:
     """The same where cosines and sines were made before the run, for features that lie otherwise."""
     products = [
-        (entry, at) for entry in _within(run, number) for at, each in enumerate(entry.given)
-        if entry.is_marked and entry.name in PRODUCTS and len(entry.tensors) == 2 and each is None
+        (entry, at) for entry in _within(run, number) for at, marks in enumerate(entry.given)
+        if entry.is_marked and entry.name in PRODUCTS and len(entry.tensors) == 2 and marks is None
     ]  # fmt: skip
     tables = [entry.tensors[at] for entry, at in products]
-    if not tables or any(each.shape[-1] % 2 or not each.is_floating_point() for each in tables):
+    if not tables or any(table.shape[-1] % 2 or not table.is_floating_point() for table in tables):
         return None
     for sizes in ((2, -1), (-1, 2)):
         stand_ins = {entry.site: _with_table(entry.function, at, sizes) for entry, at in products}

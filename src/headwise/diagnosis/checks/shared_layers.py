@@ -49,14 +49,14 @@ def _lists(target: nn.Module) -> Iterator[tuple[str, nn.Module, list[nn.Module]]
 
 
 def _is_large(layer: nn.Module) -> bool:
-    return sum(each.ndim > 1 for each in layer.parameters()) >= LEAST_MATRICES
+    return sum(weight.ndim > 1 for weight in layer.parameters()) >= LEAST_MATRICES
 
 
 def _is_meant(kind: type) -> bool:
     try:
         tree = file_tree(inspect.getsourcefile(kind) or "")
-        told = (tree and ast.get_docstring(tree)) or ""
-        return MEANT.search(inspect.getsource(kind) + told) is not None
+        docstring = (tree and ast.get_docstring(tree)) or ""
+        return MEANT.search(inspect.getsource(kind) + docstring) is not None
     except (OSError, TypeError):
         return True
 
@@ -68,7 +68,7 @@ def _repeated(kind: type, name: str) -> Span | None:
             if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
                 continue
             goals = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(each, ast.Attribute) and each.attr == name for each in goals) and _repeats(node.value):
+            if any(isinstance(goal, ast.Attribute) and goal.attr == name for goal in goals) and _repeats(node.value):
                 return constructor.span(node)
     return None
 
@@ -76,8 +76,8 @@ def _repeated(kind: type, name: str) -> Span | None:
 def _repeats(value: ast.expr) -> bool:
     for node in ast.walk(value):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            made = [each.elts for each in (node.left, node.right) if isinstance(each, ast.List | ast.Tuple)]
-            if any(len(items) == 1 and not isinstance(items[0], ast.Constant) for items in made):
+            items_of = [side.elts for side in (node.left, node.right) if isinstance(side, ast.List | ast.Tuple)]
+            if any(len(items) == 1 and not isinstance(items[0], ast.Constant) for items in items_of):
                 return True
         if isinstance(node, ast.ListComp | ast.GeneratorExp) and isinstance(node.elt, ast.Name | ast.Attribute):
             names = {

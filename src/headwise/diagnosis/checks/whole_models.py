@@ -51,8 +51,8 @@ def batch_place_suspects(run: Run) -> list[Suspect]:
         if marks.kind != "token" or value is None or value.ndim < 2 or value.ndim > len(marks.shape):
             continue
         t = marks.arrays["t"]
-        held, places = sample_of(t), place_of(t)
-        axes = [axis for axis in range(held.ndim) if bool((held.diff(dim=axis) != 0).any())]
+        samples, places = sample_of(t), place_of(t)
+        axes = [axis for axis in range(samples.ndim) if bool((samples.diff(dim=axis) != 0).any())]
         along = axes[0] - len(marks.shape) + value.ndim if len(axes) == 1 else -1
         if along < 0 or value.shape[along] != run.sizes.get("B") or marks.shape[axes[0]] != run.sizes.get("B"):
             continue
@@ -69,9 +69,9 @@ def _is_of_table(run: Run, entry: MarkedOp) -> bool:
     target = run.target
     if not isinstance(target, nn.Module):
         return False
-    own = {each.untyped_storage().data_ptr() for each in (*target.parameters(), *target.buffers())}
+    storages = {each.untyped_storage().data_ptr() for each in (*target.parameters(), *target.buffers())}
     beside = [t for t, marks in zip(entry.tensors, entry.given, strict=True) if marks is None]
-    return any(each.untyped_storage().data_ptr() in own for each in beside)
+    return any(each.untyped_storage().data_ptr() in storages for each in beside)
 
 
 def crossing_suspects(run: Run) -> list[Suspect]:
@@ -95,8 +95,8 @@ def _sources(attention: AttentionOps) -> tuple[set[int], set[int]]:
     """The inputs of which queries and keys are made; empty: not known."""
     scores = attention.scores
     pair = attention.context.given[:2] if attention.context.last in LAYERS or scores is None else operand_marks(scores)
-    found = [_inputs(each) for each in pair]
-    return (found[0], found[1]) if len(found) > 1 else (set(), set())
+    inputs = [_inputs(each) for each in pair]
+    return (inputs[0], inputs[1]) if len(inputs) > 1 else (set(), set())
 
 
 def _inputs(marks: Marks | None) -> set[int]:
@@ -117,11 +117,11 @@ def unread_masks(run: Run) -> list[Suspect]:
     if read & {"locals", "vars"} or len([each for each in tree.body if not _is_words(each)]) <= 1:
         return []
     masks = [each for each in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs) if "mask" in each.arg]
-    told = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     if any(each.arg in read for each in masks) or UNUSED.search(_words_of(type(run.target))):
         return []
     for argument in masks:
-        if argument.arg in MASKS and argument.arg not in told:
+        if argument.arg in MASKS and argument.arg not in assigned:
             line, last = argument.lineno, argument.end_lineno or argument.lineno
             span = Span(code.co_filename, code.co_qualname, line, argument.col_offset, last, argument.end_col_offset)
             return [Suspect("input-unused", span, said={"name": argument.arg}, proved=True)]
