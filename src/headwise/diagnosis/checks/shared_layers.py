@@ -81,7 +81,7 @@ def _repeats(value: ast.expr) -> bool:
                 return True
         if isinstance(node, ast.ListComp | ast.GeneratorExp) and isinstance(node.elt, ast.Name | ast.Attribute):
             names = {
-                each.id for loop in node.generators for each in ast.walk(loop.target) if isinstance(each, ast.Name)
+                part.id for loop in node.generators for part in ast.walk(loop.target) if isinstance(part, ast.Name)
             }
             if not (isinstance(node.elt, ast.Name) and node.elt.id in names):
                 return True
