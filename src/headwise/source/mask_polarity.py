@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Collection, Iterator, Mapping
 
+from torch import Tensor
+
 from headwise.source.syntax import nodes_of
 
 __all__ = ["made_masks", "masks_called"]
@@ -18,6 +20,7 @@ PASSING = frozenset({
 TOKENS = re.compile(
     r"(^|_)(src|trg|tgt|seq|ids?|tokens?|inputs?|source|target|x)(_|$)|(^|_)(enc|dec)_in", re.IGNORECASE
 )
+LIBRARIES = frozenset({"torch", "F", "nn", "np", "functional"})
 FEW = 2
 
 
@@ -35,7 +38,12 @@ def made_masks(tree: ast.AST, kind: str, name: str, others: Collection[int]) -> 
             continue
         for function in _functions(node):
             signs_of = _local(function)
-            values = [each.value for each in nodes_of(function) if isinstance(each, ast.Assign) and _is_mask(each)]
+            # a mask of a loss is handed to nothing
+            values = [
+                step.value
+                for step in nodes_of(function)
+                if isinstance(step, ast.Assign) and any(_is_given(function, name) for name in _masks_of(step))
+            ]
             if "mask" in getattr(function, "name", "").lower():
                 returns = [each.value for each in nodes_of(function) if isinstance(each, ast.Return)]
                 values += [part for each in returns if each is not None for part in getattr(each, "elts", [each])]
@@ -69,11 +77,11 @@ def _is_handed_on(function: ast.AST, name: str) -> bool:
 
 
 def _is_of_code(function: ast.expr) -> bool:
-    while isinstance(function, ast.Attribute | ast.Subscript):
-        function = function.value
-        if isinstance(function, ast.Name):
-            return function.id == "self"
-    return isinstance(function, ast.Name)
+    """Whether what is called is no function of torch and no method of a tensor."""
+    if isinstance(function, ast.Attribute):
+        base = function.value
+        return not hasattr(Tensor, function.attr) and not (isinstance(base, ast.Name) and base.id in LIBRARIES)
+    return isinstance(function, ast.Name | ast.Subscript)
 
 
 def _parameters(function: ast.AST) -> set[str]:
@@ -92,8 +100,18 @@ def _functions(node: ast.AST) -> Iterator[ast.AST]:
     yield from inner or [node]
 
 
-def _is_mask(node: ast.Assign) -> bool:
-    return any("mask" in each.id.lower() for each in node.targets if isinstance(each, ast.Name))
+def _masks_of(node: ast.Assign) -> list[str]:
+    """The names of masks that a statement makes."""
+    return [each.id for each in node.targets if isinstance(each, ast.Name) and "mask" in each.id.lower()]
+
+
+def _is_given(function: ast.AST, name: str) -> bool:
+    """Whether a function returns a local name, or hands it on; what is no function makes it for all."""
+    if not isinstance(function, ast.FunctionDef):
+        return True
+    returned = [step.value for step in nodes_of(function) if isinstance(step, ast.Return) and step.value is not None]
+    parts = [part for value in returned for part in getattr(value, "elts", [value])]
+    return any(_sign(part, {name: 1}) for part in parts) or _is_handed_on(function, name)
 
 
 def _joined(kind: ast.AST, name: str) -> Iterator[str]:
