@@ -84,15 +84,19 @@ def _axes(text: str, names: Sequence[str], form: re.Pattern[str]) -> dict[str, t
     return axes
 
 
+def _kind_of(target: Any) -> Any:
+    return target if isinstance(target, type) or inspect.isfunction(target) else type(target)
+
+
 def _docstrings(target: Any) -> str:
-    kind = target if isinstance(target, type) or inspect.isfunction(target) else type(target)
+    kind = _kind_of(target)
     forward = vars(kind).get("forward") if isinstance(kind, type) else None
     return "\n".join(each for each in (kind.__doc__, getattr(forward, "__doc__", None)) if isinstance(each, str))
 
 
 def _comments(target: Any) -> Iterator[str]:
     """The comments that stand by themselves in a forward."""
-    kind = target if isinstance(target, type) or inspect.isfunction(target) else type(target)
+    kind = _kind_of(target)
     function = vars(kind).get("forward") if isinstance(kind, type) else kind
     try:
         lines = inspect.getsource(function).splitlines() if inspect.isfunction(function) else []

@@ -146,10 +146,8 @@ def _resorts(
         more = [*wishes[1:2], replace(spelled(*usage), cross=cross), *wishes[2:]] if is_small(*usage) else []
         for wish in [*wishes[:1], *more]:
             yield wish, SHORT
-    needed, sized = (
-        [each.name for each in signatures[1] if each.default is each.empty],
-        _at_defaults(signatures[0], cross),
-    )
+    needed = [parameter.name for parameter in signatures[1] if parameter.default is parameter.empty]
+    sized = _at_defaults(signatures[0], cross)
     for call in documented_calls(target, needed, signatures[0]):
         given = checked_init(None, signatures[0]), checked_call(call, signatures[1])
         yield from ((wish, SHORT) for wish in _wishes(*given, cross))

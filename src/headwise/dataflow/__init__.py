@@ -21,7 +21,7 @@ _HOME = {
     "is_scores": "attention", "kinds": "attention_steps", "looking": "product_provenance", "made_from": "attention",
     "makers": "attention", "mixing_of": "token_mixing", "operand_marks": "attention", "own_of": "provenance",
     "place_of": "provenance", "product": "sizes", "run": "runner", "sample_held": "provenance",
-    "sample_of": "provenance", "source_of": "provenance", "value_of": "attention",
+    "sample_of": "provenance", "source_of": "provenance", "sources_of": "provenance", "value_of": "attention",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.provenance import sample_held as sample_held
     from headwise.dataflow.provenance import sample_of as sample_of
     from headwise.dataflow.provenance import source_of as source_of
+    from headwise.dataflow.provenance import sources_of as sources_of
     from headwise.dataflow.runner import Manner as Manner
     from headwise.dataflow.runner import Run as Run
     from headwise.dataflow.runner import arguments as arguments

@@ -26,6 +26,7 @@ __all__ = [
     "sample_held",
     "sample_of",
     "source_of",
+    "sources_of",
     "token",
     "tokens",
 ]
@@ -66,6 +67,13 @@ def token(source: int | Tensor, sample: Tensor, place: Tensor) -> Tensor:
 def source_of(t: Tensor) -> Tensor:
     """The argument of each token; -1: no token."""
     return torch.where(t < 0, t, t // SOURCE)
+
+
+def sources_of(marks: Marks | None) -> set[int]:
+    """The arguments whose tokens a tensor holds; empty: none, or they are not known."""
+    if marks is None or marks.kind != "token":
+        return set()
+    return set(source_of(marks.arrays["t"]).unique().tolist()) - {-1}
 
 
 def sample_of(t: Tensor) -> Tensor:

@@ -31,8 +31,7 @@ Examine = Callable[[Any, Mapping[str, Any], Mapping[str, Any] | None], list[Exam
 
 class Whole:
     """What a target holds. exams: of the classes inside; classes: their names; others: of which only faults are told;
-    missed: those that could not be
-    examined by themselves, and why.
+    missed: those that could not be examined by themselves, and why.
     """
 
     def __init__(

@@ -102,11 +102,15 @@ def choice(at: Kernel, call: Call) -> int:
 
 
 def _with_heads_of_their_own(at: Kernel, call: Call) -> Kernel:
-    """The arguments with keys and values repeated for each query head, where torch fuses no shared ones: float32."""
+    """The arguments with keys and values repeated for each query head, where torch fuses no shared ones: float32.
+
+    Not where it fuses the repeated ones no more than these.
+    """
     if not (at.is_grouped and is_on_device(at.q)) or choice(at, call) != SDPBackend.MATH.value:
         return at
     k, v = (t.repeat_interleave(call.groups, dim=1) for t in (at.k, at.v))
-    return at._replace(k=k, v=v, is_grouped=False)
+    repeated = at._replace(k=k, v=v, is_grouped=False)
+    return at if choice(repeated, call) == SDPBackend.MATH.value else repeated
 
 
 def _with_mask(at: Kernel, call: Call, dtype: torch.dtype) -> Kernel:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import call_role, is_of_code, is_of_library, is_wrong_kind
-from headwise.dataflow import Marks, Run, chain_of, operand_marks, source_of
+from headwise.dataflow import Run, chain_of, operand_marks, sources_of
 from headwise.diagnosis.checks.head_axes import early_merge
 from headwise.diagnosis.checks.inputs import redirected
 from headwise.diagnosis.checks.mask_origins import mask_of_queries
@@ -102,7 +102,7 @@ def _is_of_guessed_width(run: Run, failed: Operation) -> bool:
     if marks is None or any(entry.joint is not None for entry in chain_of(run, len(run.seen), failed.inputs[0].number)):
         return False
     taken = (each for entry in run.seen if _has_weights(entry.operation) for each in entry.given)
-    return not any(each is not None and each.kind == "token" and _sources(each) & _sources(marks) for each in taken)
+    return not any(each is not None and each.kind == "token" and sources_of(each) & sources_of(marks) for each in taken)
 
 
 def _has_weights(operation: Operation) -> bool:
@@ -177,14 +177,14 @@ def _swapped_input(run: Run, failed: Operation) -> Suspect | None:
     for entry in run.seen:
         marks = operand_marks(entry)
         if entry.joint is not None and all(
-            m is not None and m.kind == "token" and _sources(m) == {mine} for m in marks
+            m is not None and m.kind == "token" and sources_of(m) == {mine} for m in marks
         ):  # fmt: skip
             number = entry.inputs[[t is entry.joint.b for t in entry.tensors].index(True)].number
             candidates.append((others[0], entry.at, number))
     kinds = {each.number: run.marks_at(each) for each in failed.inputs}
     for place, tensor in enumerate(failed.inputs):
         held = kinds[tensor.number]
-        if held is None or held.kind != "token" or _sources(held) != {mine}:
+        if held is None or held.kind != "token" or sources_of(held) != {mine}:
             continue
         # beside scores that are added to, what comes from the queries is a bias of theirs
         has_pair = any(kind is not None and kind.kind == "pair" for kind in kinds.values())
@@ -206,10 +206,10 @@ def _misfit(run: Run, failed: Operation) -> Suspect | None:
     marks, wanted = run.marks_at(failed.inputs[0]), failed.inputs[1].shape[-1]
     if marks is None or marks.kind != "token":
         return None
-    taken = {name for name, number in run.sources.items() if number in _sources(marks) and name in run.known}
+    taken = {name for name, number in run.sources.items() if number in sources_of(marks) and name in run.known}
     fitting = [name for name, value in run.known.items() if value.shape[-1] == wanted and name not in taken]
     used = {source for entry in run.seen for marks in entry.given if marks is not None and marks.kind == "token"
-            for source in _sources(marks)}  # fmt: skip
+            for source in sources_of(marks)}  # fmt: skip
     left = [name for name in fitting if run.sources[name] not in used]
     if not left:
         # what was computed since is no argument any more
@@ -230,10 +230,6 @@ def _misfit(run: Run, failed: Operation) -> Suspect | None:
         "input-ignored", failed.span, {site_of(failed): right}, change=change,
         said={"name": fitting[0], "was": ", ".join(sorted(taken))},
     )  # fmt: skip
-
-
-def _sources(marks: Marks) -> set[int]:
-    return {int(each) for each in source_of(marks.arrays["t"]).unique() if each >= 0}
 
 
 def _asks_keys(run: Run, failed: Operation) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwise.calls import call_role
-from headwise.dataflow import LAYERS, Marks, Run, source_of
+from headwise.dataflow import LAYERS, Marks, Run, source_of, sources_of
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
 
@@ -26,7 +26,7 @@ def mask_of_queries(run: Run, failed: Operation | None) -> Suspect | None:
     for operand, marks in zip(failed.inputs[1:], operand_marks[1:], strict=True):
         if marks is None or marks.kind != "token" or "float" in str(operand.dtype):
             continue
-        if _sources(marks) <= queries and operand.shape[-1] == run.sizes.get("L"):
+        if sources_of(marks) <= queries and operand.shape[-1] == run.sizes.get("L"):
             return Suspect("mask-of-queries", failed.span, proved=True)
     return None
 
@@ -35,15 +35,10 @@ def _met(failed: Operation, operand_marks: list[Marks | None]) -> tuple[set[int]
     """The inputs of the queries and of the keys that an operation has scores of, or makes some of."""
     first = operand_marks[0] if operand_marks else None
     if failed.last in LAYERS:
-        pair = [None if each is None or each.kind != "token" else _sources(each) for each in operand_marks[:2]]
-        return (pair[0] or set(), pair[1] or set()) if len(pair) > 1 else (set(), set())
+        return (sources_of(first), sources_of(operand_marks[1])) if len(operand_marks) > 1 else (set(), set())
     if first is None or first.kind != "pair" or not {"x", "y"} <= first.arrays.keys():
         return set(), set()
     x, y = (set(source_of(first.arrays[name]).unique().tolist()) - {-1} for name in "xy")
     # tokens of keys go along the last axis
     is_turned = bool((first.arrays["x"].diff(dim=-1) != 0).any())
     return (y, x) if is_turned else (x, y)
-
-
-def _sources(marks: Marks) -> set[int]:
-    return set(source_of(marks.arrays["t"]).unique().tolist()) - {-1}

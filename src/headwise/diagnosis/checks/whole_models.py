@@ -12,14 +12,13 @@ from headwise.dataflow import (
     LAYERS,
     AttentionOps,
     MarkedOp,
-    Marks,
     Run,
     attentions,
     is_constant,
     operand_marks,
     place_of,
     sample_of,
-    source_of,
+    sources_of,
 )
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, function_node
@@ -95,14 +94,8 @@ def _sources(attention: AttentionOps) -> tuple[set[int], set[int]]:
     """The inputs of which queries and keys are made; empty: not known."""
     scores = attention.scores
     pair = attention.context.given[:2] if attention.context.last in LAYERS or scores is None else operand_marks(scores)
-    inputs = [_inputs(each) for each in pair]
+    inputs = [sources_of(marks) for marks in pair]
     return (inputs[0], inputs[1]) if len(inputs) > 1 else (set(), set())
-
-
-def _inputs(marks: Marks | None) -> set[int]:
-    if marks is None or marks.kind != "token":
-        return set()
-    return set(source_of(marks.arrays["t"]).unique().tolist()) - {-1}
 
 
 def unread_masks(run: Run) -> list[Suspect]:

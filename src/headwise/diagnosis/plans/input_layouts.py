@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from headwise.calls import Plan, Reading, alike, call_role, callee, parameters, read
-from headwise.dataflow import AttentionOps, Manner, attentions, operand_marks, run, source_of
+from headwise.dataflow import AttentionOps, Manner, attentions, operand_marks, run, sources_of
 from headwise.diagnosis.checks.head_layout import layout_problems
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.checks.refusals import is_refusal
@@ -133,13 +133,9 @@ def _meets_others(attention: AttentionOps) -> bool:
     """Whether keys are, or may be, of another input than the queries."""
     scores = attention.scores
     pair = attention.context.given[:2] if scores is None else operand_marks(scores)
-    inputs = [
-        None
-        if marks is None or marks.kind != "token"
-        else {int(each) for each in source_of(marks.arrays["t"]).unique()}
-        for marks in pair
-    ]
-    return None in inputs or inputs[:1] != inputs[1:]
+    inputs = [sources_of(marks) for marks in pair]
+    # of what is not known nothing is said
+    return set() in inputs or inputs[:1] != inputs[1:]
 
 
 def _has_triangle(operation: Operation) -> bool:
