@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from headwise.calls import find, parameters
+from headwise.calls import callee, find, parameters, read
 from headwise.calls.documented_axes import documented_axes, documented_calls
 
 
@@ -49,6 +49,11 @@ def test_no_axis_with_a_name_is_called_with_one_entry():
     assert [shape for shape in (*shapes, *masks) if "1" in map(str, shape)] == []
 
 
+def needed(target, *names):
+    """The parameters of a call that have these names."""
+    return [each for each in parameters(callee(target)) if each.name in names]
+
+
 class Series(nn.Module):
     """Forecasts (batch, steps, channels).
 
@@ -65,7 +70,7 @@ class Series(nn.Module):
 
 
 def test_a_call_has_the_sizes_that_words_name():
-    call = next(documented_calls(Series, ["series", "day", "near"], parameters(Series)))
+    call = next(documented_calls(Series, needed(Series, "series", "day", "near"), parameters(Series)))
     assert call == {
         "series": ["B", "L", 3],
         "day": {"_ids": ["B", "L"], "below": "5"},
@@ -74,7 +79,10 @@ def test_a_call_has_the_sizes_that_words_name():
 
 
 def test_where_an_argument_is_not_told_there_is_no_call():
-    assert list(documented_calls(Series, ["series", "day", "near", "rate"], parameters(Series))) == []
+    def forward(x, other):
+        """x: (batch, n)"""
+
+    assert list(documented_calls(forward, parameters(forward), [])) == []
 
 
 @pytest.mark.parametrize(
@@ -91,4 +99,111 @@ def test_words_of_axes_have_their_usual_meaning(text, shape):
         return x
 
     forward.__doc__ = text
-    assert list(documented_calls(forward, ["x"], [])) == [{"x": shape}]
+    assert list(documented_calls(forward, needed(forward, "x"), [])) == [{"x": shape}]
+
+
+class Pictures(nn.Module):
+    """Pictures look at words.
+
+    picture: (batch, n_patches, d_model), text: (batch, n_words, d_model)
+    picture_mask: (batch, n_patches) bool, True = real patch
+    text_mask: (batch, n_words) bool, True = real word
+    """
+
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(d_model, n_heads, batch_first=True)
+
+    def forward(self, picture, text, picture_mask, text_mask):
+        hidden = picture_mask[:, :, None] & ~text_mask[:, None]
+        hidden = hidden.repeat_interleave(self.attention.num_heads, dim=0)
+        return self.attention(picture, text, text, attn_mask=hidden)[0] * picture_mask[..., None]
+
+
+def test_a_mask_of_the_keys_hides_some_and_another_hides_none():
+    given = needed(Pictures, "picture", "text", "picture_mask", "text_mask")
+    call = next(documented_calls(Pictures, given, parameters(Pictures), read(Pictures, {})))
+    assert call == {
+        "picture": ["B", "L", "D"], "text": ["B", "S", "D"],
+        "picture_mask": {"_expr": "torch.ones(B, L, dtype=torch.bool)"},
+        "_mask": {"argument": "text_mask", "means": "attend", "shape": ["B", "S"]},
+    }  # fmt: skip
+    plan = find(Pictures, namespace={"torch": torch, "nn": nn}).plans[0]
+    assert (plan.setting, plan.mask, plan.call["picture_mask"]) == ("cross", "text_mask", call["picture_mask"])
+
+
+class Sets(nn.Module):
+    """One vector for each set.
+
+    parts: [B, N, in_dim]
+    sizes: [B], number of parts of each
+    """
+
+    def __init__(self, in_dim, width=32):
+        super().__init__()
+        self.w = nn.Linear(in_dim, width)
+
+    def forward(self, parts, sizes):
+        there = torch.arange(parts.shape[1]) < sizes[:, None]
+        return (self.w(parts) * there[..., None]).sum(1)
+
+
+def test_one_number_for_each_sample_that_counts_its_tokens_is_a_mask_of_lengths():
+    call = next(documented_calls(Sets, needed(Sets, "parts", "sizes"), parameters(Sets)))
+    assert call == {
+        "parts": ["B", "L", "in_dim"], "_mask": {"argument": "sizes", "means": "lengths", "shape": ["B"]},
+    }  # fmt: skip
+
+
+def test_names_of_several_words_are_those_of_the_constructor():
+    class Step(nn.Module):
+        """hidden = [batch size, dec hid dim], encoded = [src len, batch size, enc hid dim]"""
+
+        def __init__(self, enc_hid_dim, dec_hid_dim, emb_dim=16):
+            super().__init__()
+
+        def forward(self, hidden, encoded):
+            return hidden
+
+    call = next(documented_calls(Step, needed(Step, "hidden", "encoded"), parameters(Step)))
+    assert call == {"hidden": ["B", "dec_hid_dim"], "encoded": ["L", "B", "enc_hid_dim"]}
+
+
+class Columns(nn.Module):
+    """Each of four columns of token ids is a token."""
+
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(20, d_model) for _ in range(4))
+        self.attention = nn.MultiheadAttention(d_model, n_heads, batch_first=True)
+
+    def forward(self, ids):
+        tokens = torch.stack([table(ids[:, at]) for at, table in enumerate(self.tables)], dim=1)
+        return self.attention(tokens, tokens, tokens)[0]
+
+
+def test_an_axis_is_as_long_as_the_entries_that_are_asked_of_it():
+    call = {"ids": {"_ids": ["B", "L"], "below": "11"}}
+    plans = find(Columns, namespace={"torch": torch, "nn": nn}, call=call).plans
+    assert [plan.call["ids"] for plan in plans] == [call["ids"]]
+    assert plans[0].sizes(-1)["L"] >= 4
+
+
+class Crossing(nn.Module):
+    """x: (B, C, H, W), context: (B, L, context_dim) words, or None"""
+
+    def __init__(self, channels, context_dim):
+        super().__init__()
+        self.q, self.kv = nn.Conv2d(channels, channels, 1), nn.Linear(context_dim, 2 * channels)
+
+    def forward(self, x, context=None):
+        q = self.q(x).flatten(2).transpose(1, 2)
+        k, v = self.kv(x.movedim(1, -1) if context is None else context).flatten(1, -2).chunk(2, dim=-1)
+        scores = q @ k.transpose(1, 2) / q.shape[-1] ** 0.5
+        return (scores.softmax(-1) @ v).transpose(1, 2).reshape(x.shape)
+
+
+def test_a_call_with_as_many_axes_as_words_say_stands_before_one_that_happens_to_run():
+    calls = [plan.call for plan in find(Crossing, namespace={"torch": torch, "nn": nn}).plans]
+    assert {len(call["context"]) for call in calls} == {3}
+    assert {len(call["x"]) for call in calls} == {4}

@@ -10,6 +10,7 @@ import re
 import textwrap
 import tokenize
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from headwise.source import nodes_of
@@ -156,10 +157,14 @@ def _words_of(target: Any) -> str:
     for function in spoken:
         if inspect.isfunction(function):
             with contextlib.suppress(OSError, tokenize.TokenError, SyntaxError):
-                source = textwrap.dedent(inspect.getsource(function))
-                tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-                words += [
-                    token.string for token in tokens
-                    if token.type == tokenize.COMMENT or token.string.startswith(DOCUMENT)
-                ]  # fmt: skip
+                words += _comments(inspect.getsource(function))
     return "\n".join(words)
+
+
+@lru_cache(maxsize=128)
+def _comments(source: str) -> tuple[str, ...]:
+    """The comments and the docstrings of a function."""
+    tokens = tokenize.generate_tokens(io.StringIO(textwrap.dedent(source)).readline)
+    return tuple(
+        token.string for token in tokens if token.type == tokenize.COMMENT or token.string.startswith(DOCUMENT)
+    )

@@ -14,7 +14,7 @@ from headwise.calls.candidates import calls, extras, wanted
 from headwise.calls.code_errors import is_of_code
 from headwise.calls.constructor_arguments import Draft
 from headwise.calls.constructor_errors import halved, rebuilt
-from headwise.calls.documented_axes import documented_axes, is_degenerate
+from headwise.calls.documented_axes import documented_axes, documented_ranks, is_degenerate
 from headwise.calls.equations import fixed_at
 from headwise.calls.layout_order import is_narrow
 from headwise.calls.layouts import Family
@@ -55,9 +55,11 @@ class Bench:
         self.target, self.namespace, self.reading, self.wish = target, namespace, reading, wish
         self.budget, function = Budget(work), callee(target)
         self.learning = min(work, LEARNING)
-        self.ran = Attempts(finite=wish.finite)
-        self.runs = self.ran.all_run
         every = parameters(function) or starred(function)
+        is_free = not wish.call and not wish.init and not wish.numbers
+        ranks = documented_ranks(target, [each.name for each in every]) if is_free else {}
+        self.ran = Attempts(finite=wish.finite, ranks=ranks)
+        self.runs = self.ran.all_run
         # a plan that gives one entry to an axis with a name is taken where no other runs
         self.degenerate: Plan | None = None
         self.documented = {} if wish.call else documented_axes(target, [each.name for each in every])

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from headwise.calls.argument_use import role_of
+from headwise.calls.constructor_arguments import Draft, drafts
+from headwise.calls.mask_forms import masks
+from headwise.calls.mask_usage import Meaning
 from headwise.calls.plan import Plan
 from headwise.calls.roles import call_role
+from headwise.calls.source_hints import Reading
+from headwise.source import meaning_of
 
-__all__ = ["documented_axes", "documented_calls", "is_degenerate"]
+__all__ = ["documented_axes", "documented_calls", "documented_ranks", "is_degenerate", "is_otherwise"]
 
 # a shape in brackets on the line of an argument: two names or more
 SHAPE = r"\b{name}\b[^()\[\]\n]{{0,24}}[(\[]([^()\[\]\n]+)[)\]]"
@@ -26,6 +34,12 @@ HEADS = frozenset({"heads", "n_heads", "num_heads", "num_head", "n_head", "nhead
 SIDES = frozenset({"h", "w"})
 # what stands behind the shape of whole numbers
 WHOLE = SHAPE + r"[^\n]{{0,12}}\b(?:ids?|tokens?|types?|degrees?|ind(?:ex|ices)|path)"
+# and behind that of one number for each sample, which counts its tokens
+COUNTED = SHAPE + r"[^\n]{{0,24}}\b(?:lengths?|number|count|valid|sizes?)\b"
+# a name of an axis, of a word or of several; and how many meanings of a mask are tried
+WORDS = re.compile(r"\w+(?: +\w+)*")
+WAYS = 2
+INPUTS = ("query", "key", "value")
 # what token numbers are below, and where a table is smaller than that
 BELOW = ("5", "3")
 
@@ -35,26 +49,102 @@ def documented_axes(target: Any, names: Sequence[str]) -> dict[str, tuple[str, .
     return _axes(_docstrings(target), names, NAME)
 
 
-def documented_calls(target: Any, names: Sequence[str], built: Sequence[inspect.Parameter]) -> Iterator[dict[str, Any]]:
-    """The call, as `--call` takes it, whose arguments have the shapes that docstrings and comments of a class tell.
+def documented_calls(
+    target: Any,
+    called: Sequence[inspect.Parameter],
+    built: Sequence[inspect.Parameter],
+    reading: Reading | None = None,
+) -> Iterator[dict[str, Any]]:
+    """The calls, as `--call` takes them, whose arguments have the shapes that docstrings and comments of a class tell.
 
-    names: of the arguments that it needs, which must all be told. built: the parameters of its constructor, whose names
-    axes may have.
+    called: the arguments; those without a default must all be told, and others are given where they are. built: the
+    parameters of its constructor, whose names axes may have. reading: what the code tells of its masks.
     """
     text = "\n".join((_docstrings(target), *_comments(target)))
-    axes = _axes(text, names, re.compile(r"\w+"))
-    if not names or len(axes) < len(names):
+    axes = _spoken(text, [each.name for each in called])
+    axes = {name: parts for name, parts in axes.items() if len(parts) > 1 or parts[0].lower() in BATCH}
+    needed = [each.name for each in called if each.default is each.empty]
+    if not needed or not set(needed) <= axes.keys():
         return
+    shapes = _symbols(axes, built, reading)
+    roles = {each.name: role_of(each) for each in called}
+    for names in dict.fromkeys((tuple(name for name in roles if name in axes), tuple(needed))):
+        numbered = _numbered(text, {name: shapes[name] for name in names})
+        counted = {each for each in numbered if re.search(COUNTED.format(name=re.escape(each)), text, re.IGNORECASE)}
+        masked = [name for name in names if roles[name] in ("mask", "lengths") or name in counted]
+        for call in _calls_with(target, {name: shapes[name] for name in names}, masked, counted, reading):
+            whole = numbered & call.keys()
+            for below in BELOW if whole else BELOW[:1]:
+                yield {name: {"_ids": each, "below": below} if name in whole else each for name, each in call.items()}
+
+
+def _numbered(text: str, shapes: Mapping[str, Sequence[Any]]) -> set[str]:
+    """The arguments that hold whole numbers, by the words about them, or one for each sample."""
+    return {
+        name for name, shape in shapes.items()
+        if re.search(WHOLE.format(name=re.escape(name)), text, re.IGNORECASE) or call_role(name) == "ids"
+        or (list(shape) == ["B"] and call_role(name) == "")
+    }  # fmt: skip
+
+
+def _calls_with(
+    target: Any,
+    shapes: Mapping[str, list[Any]],
+    masked: Sequence[str],
+    counted: Collection[str],
+    reading: Reading | None,
+) -> Iterator[dict[str, Any]]:
+    """The calls with arguments of these shapes: of several masks that of the keys is tried, the others hide nothing."""
+    main = next((name for name in masked if "S" in shapes[name]), next(iter(masked), ""))
+    for mask in _means(target, main, reading, is_counted=main in counted)[:WAYS] if main else [{}]:
+        call: dict[str, Any] = {name: shape for name, shape in shapes.items() if name not in masked}
+        for name in masked:
+            if name != main:
+                call[name] = _visible(shapes[name], _means(target, name, reading, is_counted=name in counted)[0])
+        if main:
+            call["_mask"] = {"argument": main, **mask, "shape": shapes[main]}
+        yield call
+
+
+def documented_ranks(target: Any, names: Sequence[str]) -> dict[str, int]:
+    """How many axes docstrings give each argument that has more than one."""
+    return {name: len(parts) for name, parts in _spoken(_docstrings(target), names).items() if len(parts) > 1}
+
+
+def is_otherwise(plan: Plan, ranks: Mapping[str, int]) -> bool:
+    """Whether a plan gives an argument another number of axes than is documented, or leaves out documented inputs. Of a
+    mask it is not asked: what is documented of one may be wrong.
+    """
+    if not plan.call:
+        return False
+    shapes = {
+        name: value["_ids"] if isinstance(value, Mapping) else value
+        for name, value in plan.call.items()
+        if isinstance(value, list) or (isinstance(value, Mapping) and "_ids" in value)
+    }
+    if any(len(shape) != ranks.get(name, len(shape)) for name, shape in shapes.items()):
+        return True
+    return any(name not in plan.call and call_role(name) in INPUTS for name in ranks)
+
+
+def _symbols(
+    axes: Mapping[str, Sequence[str]], built: Sequence[inspect.Parameter], reading: Reading | None
+) -> dict[str, list[Any]]:
+    """The shapes in symbols and numbers. An axis that has the name of a parameter is of the size that it is given."""
     words = {part.lower() for parts in axes.values() for part in parts}
     # with no other word for it, N is the batch
     batch = BATCH if words & BATCH else BATCH | {"n"}
-    sizes = {each.name: each.default for each in built if type(each.default) is int}
+    draft = next(iter(drafts(built, reading or Reading())), Draft({}))
+    given = {**{each.name: each.default for each in built if type(each.default) is int}, **draft.init}
+    width = draft.symbols["D"].equals if "D" in draft.symbols else ""
     lengths: list[str] = []
 
     def symbol(part: str) -> Any:
         low = part.lower()
-        if part.isdigit() or part in sizes:
-            return int(part) if part.isdigit() else sizes[part]
+        if part.isdigit():
+            return int(part)
+        if type(given.get(part)) is int or isinstance(given.get(part), str):
+            return "D" if given[part] == width else given[part]
         if low in SIDES and SIDES <= words:
             return low
         for name, among in (("B", batch), ("D", WIDTH), ("H", {*HEADS, "h"})):
@@ -65,13 +155,42 @@ def documented_calls(target: Any, names: Sequence[str], built: Sequence[inspect.
         at = lengths.index(part)
         return ("L", "S")[at] if at < len(("L", "S")) else low
 
-    shapes = {name: [symbol(part) for part in parts] for name, parts in axes.items()}
-    whole = {
-        name for name in shapes
-        if re.search(WHOLE.format(name=re.escape(name)), text, re.IGNORECASE) or call_role(name) == "ids"
-    }  # fmt: skip
-    for below in BELOW[: len(BELOW) if whole else 1]:
-        yield {name: {"_ids": each, "below": below} if name in whole else each for name, each in shapes.items()}
+    return {name: [symbol(part) for part in parts] for name, parts in axes.items()}
+
+
+def _means(target: Any, name: str, reading: Reading | None, *, is_counted: bool) -> list[dict[str, Any]]:
+    """What a mask may mean and hold, the likeliest first: as words say, else as the code uses it."""
+    if is_counted or call_role(name) == "lengths":
+        return [{"means": "lengths"}]
+    kind, told = _kind_of(target), ""
+    with contextlib.suppress(OSError, TypeError):
+        told = meaning_of([inspect.getsourcefile(kind) or ""], name, kind.__name__)
+    reading = reading or Reading()
+    if told:
+        reading = replace(reading, means={**reading.means, name: Meaning(told)})
+    ways = ({key: mask[key] for key in ("means", "dtype") if key in mask} for mask in masks(name, reading, keys="S"))
+    return [dict(way) for way in dict.fromkeys(tuple(way.items()) for way in ways)]
+
+
+def _visible(shape: Sequence[Any], way: Mapping[str, Any]) -> dict[str, str]:
+    """A mask of a meaning that hides nothing, as an expression."""
+    sizes = ", ".join(map(str, shape))
+    value = "ones" if way["means"] == "attend" else "zeros"
+    if way["means"] == "lengths":
+        return {"_expr": f"torch.full(({sizes},), L)"}
+    kind = way.get("dtype", "float" if way["means"] == "additive" else "bool")
+    return {"_expr": f"torch.{value}({sizes}, dtype=torch.{kind})"}
+
+
+def _spoken(text: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The axes of each argument, one or more; a name of several words has low lines between them."""
+    axes: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        shapes = re.findall(SHAPE.format(name=re.escape(name)), text)
+        parts = [part.strip() for part in shapes[0].strip(", ").split(",")] if shapes else []
+        if parts and all(WORDS.fullmatch(part) for part in parts):
+            axes[name] = tuple("_".join(part.split()) for part in parts)
+    return axes
 
 
 def _axes(text: str, names: Sequence[str], form: re.Pattern[str]) -> dict[str, tuple[str, ...]]:

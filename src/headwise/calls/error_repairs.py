@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from headwise.calls import layouts
+from headwise.calls import layouts, size_relations
 from headwise.calls.argument_axes import last
 from headwise.calls.layouts import Family
 from headwise.calls.mask_forms import masks
@@ -142,6 +142,7 @@ def lessons(
         yield from _as_numbers(plan, at)
     if BEYOND.search(text):
         yield from _as_fewer_numbers(plan, at)
+    yield from size_relations.lengthened(plan, text, sizes)
     if FEWER.search(text):
         yield from batched(plan)
     if UNPACKED.search(text) or FEWER.search(text) or any(each.search(text) for each in RANKS):

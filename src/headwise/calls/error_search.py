@@ -63,7 +63,7 @@ def learned(
     """The first plan that runs, made of some that fail by what their errors tell; and of those that were made and fail
     the one that came furthest. None: there is none.
     """
-    most, beyond = 0, None
+    most, beyond, alone = 0, None, None
     budget, order = Budget(work), count()
     waiting: list[_Waiting] = []
     visited: list[Plan] = []
@@ -80,7 +80,10 @@ def learned(
         if failed is None:
             working = _as_it_is(current.plan)
             if wish.cross in (None, working.setting == "cross") and runs.all_run(working):
-                return working, beyond
+                if "B" in spoken(list(working.call.values())):
+                    return working, beyond
+                # a call of one sample that happens to run is taken where no batch does
+                alone = alone or working
             continue
         if failed.steps > most:
             most, beyond = failed.steps, current.plan if current.depth else None
@@ -96,7 +99,7 @@ def learned(
         rank = current.rank[0] + met[str(failed.error), failed.steps]
         for suggested in (renamed(variant) for variant in more[:WIDEST] if _stands(variant, wish)):
             heappush(waiting, _Waiting((rank, -failed.steps, next(order)), suggested, current.depth + 1))
-    return None, beyond
+    return alone, beyond
 
 
 def _seeds(missed: Sequence[Plan]) -> list[Plan]:

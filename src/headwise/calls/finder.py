@@ -65,26 +65,24 @@ def find(
     """
     if isinstance(target, type) and not callable(getattr(target, "forward", None)) and not _is_called(target):
         raise refusal("refuse.calls.not_callable", target=target.__name__)
-    function = callee(target)
-    called = parameters(function) or starred(function)
+    called = parameters(callee(target)) or starred(callee(target))
     built = parameters(target) if isinstance(target, type) else []
-    declared = checked_init(init, built), checked_call(call, called)
-    reading = read(target, namespace)
+    declared, reading = (checked_init(init, built), checked_call(call, called)), read(target, namespace)
     tried_on, failures, has_nan, budget = _copied(target), tuple[Tried, ...](), False, Budget(work)
     ways, unfit = ((wish, LONGEST) for wish in _wishes(*declared, cross)), None
+    second: Search | None = None
     for wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
         is_last = longest < LONGEST
-        if is_last and (init or call or budget.is_over or not _may_run(failures)):
+        if is_last and (init or call or not _may_run(failures) or _is_over(budget, second, wish)):
             break
         if _is_idle(wish, failures, unfit):
             continue
-        file_sizes = _file_sizes(reading) if isinstance(target, type) and not built else {}
-        symbols = {**_fixed(target), **file_sizes, **wish.symbols}
-        full, spent = replace(wish, symbols=symbols, lengths=_lengths(target), finite=finite), min(longest, budget.left)
-        result = Search(tried_on, namespace, reading, full, user_files=tuple(user_files), work=spent).run()
+        full, granted = _whole(wish, target, built, reading, finite), longest if is_last else min(longest, budget.left)
+        search = Search(tried_on, namespace, reading, full, user_files=tuple(user_files), work=granted)
+        result = search.run()
+        second = search if not result.plans and search.bench.ran.is_contrary else second
         has_nan = has_nan or result.has_nan
-        plans = tuple(_real(replace(plan, target=target), wish.numbers, built) for plan in result.plans)
-        missed = tuple(replace(each, plan=replace(each.plan, target=target)) for each in result.failures)
+        plans, missed = _of_target(result, target, wish.numbers, built)
         if wish.is_bare:
             # the mask's sizes are none of the call's: it may stand as it is
             unfit = next(iter(plans), None)
@@ -92,11 +90,41 @@ def find(
         if plans and (unfit is None or any(plan.mask for plan in plans)):
             return Found(plans, (*(failures if is_last else ()), *missed), has_nan, result.mask)
         failures = _telling(failures, missed, is_last=is_last, is_whole=bool(declared[1].freed))
+    if second is not None and (found := _against_words(second, target, built)).plans:
+        return replace(found, has_nan=has_nan or found.has_nan)
     if unfit is not None:
         raise _unfit(declared[1].freed["_mask"], unfit)
     if not failures:
         raise refusal("refuse.calls.none", target=getattr(target, "__name__", type(target).__name__))
     return Found((), failures, has_nan)
+
+
+def _is_over(budget: Budget, second: Search | None, wish: Wish) -> bool:
+    """Whether a last resort comes too late; where only a call has run that words speak against, what they say does not."""
+    return budget.is_over if second is None else not wish.call
+
+
+def _whole(wish: Wish, target: Any, built: Sequence[inspect.Parameter], reading: Reading, finite: bool) -> Wish:
+    """A wish with what the target and its file say of sizes."""
+    file_sizes = _file_sizes(reading) if isinstance(target, type) and not built else {}
+    symbols = {**_fixed(target), **file_sizes, **wish.symbols}
+    return replace(wish, symbols=symbols, lengths=_lengths(target), finite=finite)
+
+
+def _against_words(search: Search, target: Any, built: list[inspect.Parameter]) -> Found:
+    """What a search finds with other numbers of axes than docstrings give."""
+    search.bench.ran.ranks, search.bench.budget = {}, Budget(SHORT)
+    result = search.run()
+    plans, missed = _of_target(result, target, Numbers(), built)
+    return replace(result, plans=plans, failures=missed)
+
+
+def _of_target(
+    found: Found, target: Any, bound: Numbers, built: list[inspect.Parameter]
+) -> tuple[tuple[Plan, ...], tuple[Tried, ...]]:
+    """The plans and the failures of a search, of the target itself and not of the copy that was tried."""
+    plans = tuple(_real(replace(plan, target=target), bound, built) for plan in found.plans)
+    return plans, tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
 
 
 def _is_idle(wish: Wish, failures: Sequence[Tried], unfit: Plan | None) -> bool:
@@ -146,9 +174,8 @@ def _resorts(
         more = [*wishes[1:2], replace(spelled(*usage), cross=cross), *wishes[2:]] if is_small(*usage) else []
         for wish in [*wishes[:1], *more]:
             yield wish, SHORT
-    needed = [parameter.name for parameter in signatures[1] if parameter.default is parameter.empty]
     sized = _at_defaults(signatures[0], cross)
-    for call in documented_calls(target, needed, signatures[0]):
+    for call in documented_calls(target, signatures[1], signatures[0], reading):
         given = checked_init(None, signatures[0]), checked_call(call, signatures[1])
         yield from ((wish, SHORT) for wish in _wishes(*given, cross))
         if sized is not None:

@@ -110,8 +110,11 @@ def _narrowed(sizes: dict[str, int], free: Sequence[Free], derived: Sequence[Fre
     for symbol in derived:
         factors = _factors(symbol.equals, expressions)
         evens = sum(factor.even for factor in free if factor.name in factors)
+        # a multiple is what it is, whatever prime it was given
+        times = prod(factor.times * (EVEN + 1) for factor in free if factor.name in factors and factor.times > 1)
+        factors -= {factor.name for factor in free if factor.times > 1}
         others = [name for name in sizes if name not in factors]
-        while prod(sizes.get(name, 1) for name in factors) << evens > WIDEST and others:
+        while prod(sizes.get(name, 1) for name in factors) * times << evens > WIDEST and others and factors:
             widest, least = max(factors, key=lambda name: sizes.get(name, 0)), min(others, key=lambda name: sizes[name])
             if sizes[least] >= sizes.get(widest, 0):
                 break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from torch import nn
@@ -21,9 +22,10 @@ EMPTY = inspect.Parameter.empty
 def callee(target: Any) -> Any:
     """The forward of a module or of a class of modules, the call of any other object, a function itself."""
     if isinstance(target, type):
+        kind: Any = target
         if issubclass(target, nn.Module):
-            return _unbound(target, assigned_forward(target) or target.forward)
-        return _unbound(target, vars(target).get("__call__", target.__call__))
+            return _unbound(kind, assigned_forward(target) or target.forward)
+        return _unbound(kind, vars(target).get("__call__", target.__call__))
     return target.forward if isinstance(target, nn.Module) else target
 
 
@@ -78,7 +80,8 @@ def starred(function: Any) -> list[inspect.Parameter]:
     return [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("q", "k", "v")]
 
 
-def _unbound(kind: type, function: Any) -> Any:
+@lru_cache(maxsize=64)
+def _unbound(kind: Any, function: Any) -> Any:
     """A method of a class without its first parameter."""
     signature = inspect.signature(function)
     every = list(signature.parameters.values())[1:]

@@ -13,8 +13,12 @@ from headwise.calls.plan import Named, Plan, evaluated
 from headwise.calls.roles import call_role
 from headwise.calls.symbols import LEGEND, spoken
 
-__all__ = ["batched", "bound_to", "free_of", "grouped", "multiples", "narrowed", "reshaped", "tied"]
+__all__ = [
+    "batched", "bound_to", "free_of", "grouped", "lengthened", "multiples", "narrowed", "reshaped", "tied",
+]  # fmt: skip
 
+# an entry that an axis does not have
+PAST = re.compile(r"index (\d+) is out of bounds for dimension \d+ with size (\d+)")
 ANGLED = frozenset({"cosine", "sine", "cosine_sine", "frequencies"})
 # the share of a head that is turned
 SHARES = (2, 4, 8)
@@ -43,6 +47,16 @@ def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, i
     # what is divided by a number of the class's own has a remainder
     yield from (_times(plan, name, 2) for name in heads)
     yield from grouped(plan)
+
+
+def lengthened(plan: Plan, text: str, sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """Plans in which a length has the entries that an error asks of it."""
+    if (match := PAST.search(text)) is None:
+        return
+    for name in (each for each in free_of(plan) if each in _inputs(plan) and each != "B"):
+        if sizes[name] == int(match[2]):
+            longer = (replace(s, least=int(match[1]) + 1) if s.name == name else s for s in plan.symbols)
+            yield replace(plan, symbols=tuple(longer))
 
 
 def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterator[Plan]:

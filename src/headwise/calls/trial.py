@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls.code_errors import Silent
+from headwise.calls.documented_axes import is_otherwise
 from headwise.calls.plan import Plan, evaluated
 from headwise.calls.symbols import spoken
 from headwise.recording import TRIAL, Budget, Guarded, Record, record, spend
@@ -95,10 +96,13 @@ def tried(plan: Plan, user_files: Collection[str]) -> tuple[Tried | None, int]:
 
 
 class Attempts:
-    """Tries plans. finite: whether NaN is a failure; has_nan: whether it was one."""
+    """Tries plans. finite: whether NaN is a failure; has_nan: whether it was one. ranks: how many axes words give the
+    arguments; is_contrary: a call that ran has other numbers of axes, or leaves inputs out.
+    """
 
-    def __init__(self, *, finite: bool) -> None:
+    def __init__(self, *, finite: bool, ranks: Mapping[str, int] | None = None) -> None:
         self._finite, self.has_nan = finite, False
+        self.ranks, self.is_contrary = ranks or {}, False
 
     def __call__(self, plan: Plan, probe: int = -1) -> Attempt:
         attempt = attempted(plan, probe, finite=self._finite)
@@ -106,7 +110,10 @@ class Attempts:
         return attempt
 
     def all_run(self, plan: Plan) -> bool:
-        """Whether a plan runs with the sizes of every probe."""
+        """Whether a plan runs with the sizes of every probe, and is as words say."""
+        if is_otherwise(plan, self.ranks):
+            self.is_contrary = True
+            return False
         return all(self(plan, probe).error is None for probe in range(PROBES))
 
 

@@ -41,6 +41,7 @@ def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None
     if plan.mask and name == plan.mask:
         return None
     spec = plan.call.get(name)
+    is_ids = isinstance(spec, Mapping)
     if isinstance(spec, Mapping):
         spec = spec.get("_ids")
     if not isinstance(spec, list) or len(spec) != tensor.ndim or tensor.ndim == 0:
@@ -61,7 +62,8 @@ def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None
         elif axis_meaning & FEATURES:
             roles.append("feature")
         else:
-            is_last = at == len(spec) - 1 and len(spec) > 1 and not has_features
+            # numbers of a table have no features
+            is_last = at == len(spec) - 1 and len(spec) > 1 and not has_features and not is_ids
             roles.append("feature" if is_last else "place")
     if "place" not in roles and tensor.ndim > 1:
         return None

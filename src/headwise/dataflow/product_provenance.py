@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -57,15 +58,11 @@ def _projected(joint: Einsum, a: Marks | None, b: Marks | None, shape: tuple[int
     for letter in joint.summed:
         if not is_constant(t, letters.index(letter)):
             t = torch.full_like(t, -1)
-    alone = torch.arange(weight.numel()).reshape(weight.shape)
-    old = [
-        letter
-        for letter in letters
-        if letter in joint.out and not is_constant(marks.arrays["f"], letters.index(letter))
-    ]
-    features = joint.spread(alone, weight_letters, shape)
-    heads = joint.spread(marks.arrays["f"], letters, shape) if old else torch.zeros_like(features)
-    return Marks("token", {"t": joint.spread(t, letters, shape), "f": numbered(heads, features)})
+    sizes = [size if each in joint.out else 1 for each, size in zip(weight_letters, weight.shape, strict=True)]
+    features = joint.spread(torch.arange(prod(sizes)).reshape(sizes), weight_letters, shape)
+    if any(letter in joint.out and not is_constant(marks.arrays["f"], letters.index(letter)) for letter in letters):
+        features = numbered(joint.spread(marks.arrays["f"], letters, shape), features)
+    return Marks("token", {"t": joint.spread(t, letters, shape), "f": features})
 
 
 def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:

@@ -25,6 +25,8 @@ LONGEST = 250_000
 MOST = 160
 # without these nothing can be said to be sound
 NEEDED = frozenset({"call", "heads", "weights", "causal", "scale", "comparison"})
+# nor without these, which are not begun when the budget is over
+ASKED = frozenset({"mask", "laws"})
 
 
 @dataclass
@@ -56,6 +58,10 @@ class CheckRunner:
         """All that a check finds; where it raises, nothing, and its failure is noted."""
         return self(name, [], check, *args, **options)
 
+    def keep_half(self, *, is_wanted: bool) -> None:
+        """Leave the checks half of the work at least, however much of it the search of a call took."""
+        self.budget = Budget(max(self.budget.left, LONGEST // 2)) if is_wanted else self.budget
+
     def again(self) -> CheckRunner:
         """Checks of another plan of the same diagnosis, which share its budget and its runs."""
         return CheckRunner(budget=self.budget, memory=self.memory)
@@ -67,7 +73,7 @@ class CheckRunner:
     @property
     def is_whole(self) -> bool:
         """Whether no check failed that a verdict needs."""
-        return not NEEDED & set(self.failures)
+        return not (NEEDED | ASKED) & set(self.failures)
 
 
 def failures_of(every: Sequence[CheckRunner], lang: str) -> dict[str, str]:

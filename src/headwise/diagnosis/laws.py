@@ -16,8 +16,10 @@ from headwise.diagnosis.checks.discarded_results import discarded_results
 from headwise.diagnosis.checks.dropout import dropping_suspects, has_dropout
 from headwise.diagnosis.checks.edge_cases import edge_suspects, half_suspects
 from headwise.diagnosis.checks.gradients import is_for_inference
+from headwise.diagnosis.checks.grouped_heads import raising_groups
 from headwise.diagnosis.checks.head_divisibility import dividing_suspects
 from headwise.diagnosis.checks.head_split import missing_projection
+from headwise.diagnosis.checks.idle_masks import unmet_conditions, unread_masks_of
 from headwise.diagnosis.checks.inputs import ignored_inputs, shared_projections
 from headwise.diagnosis.checks.key_permutation import permuting_suspects
 from headwise.diagnosis.checks.mask_arguments import default_suspects, doubled_masks
@@ -37,11 +39,17 @@ from headwise.diagnosis.checks.regrouped_tokens import regrouped_tokens
 from headwise.diagnosis.checks.rotary import rotating_suspects
 from headwise.diagnosis.checks.shared_layers import shared_layers
 from headwise.diagnosis.checks.side_effects import changed_arguments, left_over
+from headwise.diagnosis.checks.single_entries import single_entries
 from headwise.diagnosis.checks.state_dict import saving_suspects
 from headwise.diagnosis.checks.training_step import step_suspects
 from headwise.diagnosis.checks.unread_parts import unread_parts
 from headwise.diagnosis.checks.unused_projections import discarded
-from headwise.diagnosis.checks.whole_models import batch_place_suspects, crossing_suspects, unread_masks
+from headwise.diagnosis.checks.whole_models import (
+    batch_place_suspects,
+    causal_crossing_suspects,
+    crossing_suspects,
+    unread_masks,
+)
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.mask_variants import looks_back
@@ -53,7 +61,12 @@ __all__ = ["law_suspects", "whole_suspects"]
 # what is seen in one run of a whole model, each under the name of its part
 WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("parameters", shared_layers), ("rotation", norm_suspects), ("heads", regrouped_tokens),
-    ("samples", batch_place_suspects), ("inputs", crossing_suspects), ("mask", unread_masks),
+    ("samples", batch_place_suspects), ("inputs", crossing_suspects), ("causal", causal_crossing_suspects),
+    ("mask", unread_masks),
+)  # fmt: skip
+# and what is seen in one of any class, whether an attention was found in it or not
+ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
+    ("calls", discarded_results), ("weights", single_entries), ("mask", unread_masks_of),
 )  # fmt: skip
 # as they are told where none could be tried
 LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
@@ -113,13 +126,14 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     if run.record.failure is not None:
         return []
     reported = {(each.span.file, each.span.line) for each in exam.suspects if each.span is not None}
-    discarded_by_line = exam.checks.all("calls", discarded_results, run)
-    out = [each for each in discarded_by_line if each.span is None or (each.span.file, each.span.line) not in reported]
+    shown = [each for name, check in ANY for each in exam.checks.all(name, check, run)]
+    out = [each for each in shown if each.span is None or (each.span.file, each.span.line) not in reported]
     if not attentions(run):
         return out
     kinds = {each.general for each in exam.suspects}
     for name, check in WHOLE:
         out += [each for each in exam.checks.all(name, check, run) if each.general not in kinds]
+    out += exam.checks.all("mask", run.fact, unmet_conditions, run, free)
     out += exam.checks.all("rotation", run.fact, rotating_suspects, free)
     out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
     return out
@@ -159,6 +173,7 @@ def _of_calls(
     if not exam.is_published:
         suspects, tried["half"] = checks("half", failed, fact, half_suspects, exam.free, run, rerun)
         out += suspects
+        out += checks.all("heads", raising_groups, exam.free)
         suspects, tried["divisibility"] = checks("divisibility", failed, fact, dividing_suspects, exam)
         out += suspects
         if not kinds & {"projection-unused"}:

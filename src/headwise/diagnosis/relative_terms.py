@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from headwise.dataflow import AttentionOps, MarkedOp, Run, chain_of, place_of
 from headwise.diagnosis.observation import Observation, changed
 
-__all__ = ["is_shifted", "unshifted"]
+__all__ = ["is_shifted", "misplaced", "unshifted"]
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
 # how many axes the table and its numbers have at least, and a weight below which a pair is hidden
@@ -24,8 +25,26 @@ def is_shifted(observation: Observation) -> bool:
 
     Such a term is a product of queries and a table, moved so that each pair has the number of its distance.
     """
-    terms = _terms(observation.run, observation.attention)
-    return any(_is_misplaced(observation, product, total, place) for product, total, place in terms)
+    run, attention = observation.run, observation.attention
+    for term in _terms(run, attention):
+        given = _given(run, attention, observation.rerun, *term)
+        if given is None:
+            continue
+        is_lacking = bool((given.visible & ~given.taken).any()) and len(given.used) < given.count
+        if is_lacking or not given.are_of(given.query):
+            return True
+    return False
+
+
+def misplaced(run: Run, attention: AttentionOps, rerun: Callable[..., Run]) -> MarkedOp | None:
+    """A product of queries and a table that gives visible pairs the terms of other queries; None: there is none. One of
+    keys and a table gives each pair that of its key. rerun: the same run with stand-ins.
+    """
+    for product, total, place in _terms(run, attention):
+        given = _given(run, attention, rerun, product, total, place)
+        if given is not None and not given.are_of(given.query) and not given.are_of(given.key):
+            return product
+    return None
 
 
 def unshifted(run: Run, attention: AttentionOps, rerun: Callable[..., Run]) -> MarkedOp | None:
@@ -33,14 +52,14 @@ def unshifted(run: Run, attention: AttentionOps, rerun: Callable[..., Run]) -> M
     None: there is none. rerun: the same run with stand-ins.
     """
     for product, total, place in _terms(run, attention):
-        marks, count = total.pair, product.outputs[0].shape[-1]
-        if marks is None:
+        marks, columns = total.pair, _columns(product)
+        if marks is None or columns is None:
             continue
+        count = int(columns.max())
         query, key = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
         lengths = int(query.max()) + 1, int(key.max()) + 1
         if count != sum(lengths) - 1 or min(lengths) < LEAST or bool((query < 0).any() | (key < 0).any()):
             continue
-        columns = (torch.arange(count).double() + 1).expand(product.outputs[0].shape)
         used = _moved(run, rerun, product, total, place, columns)
         if used is None or used.shape != marks.shape:
             continue
@@ -60,47 +79,73 @@ def _terms(run: Run, attention: AttentionOps) -> list[tuple[MarkedOp, MarkedOp, 
             chain = chain_of(run, total.at, tensor.number)
             if any(each is attention.scores for each in chain):
                 continue
-            out += [(each, total, place) for each in chain if _is_of_table(each)]
+            out += [(each, total, place) for each in chain if _columns(each) is not None]
     return out
 
 
-def _is_of_table(entry: MarkedOp) -> bool:
-    """Whether queries meet a table that no input is in, whose rows lie along the last axis of the product."""
+def _columns(entry: MarkedOp) -> Tensor | None:
+    """The row of a table, counted from 1, of which each number of its product with queries is; None: no input is in no
+    operand, or the rows lie along no axis or several.
+    """
     joint, product_marks = entry.joint, entry.output_marks[0] if entry.output_marks else None
     if joint is None or product_marks is None or product_marks.kind != "token" or not joint.summed:
-        return False
+        return None
     marks = dict(zip(map(id, entry.tensors), entry.given, strict=True))
     tables = [letters for tensor, letters in ((joint.a, joint.left), (joint.b, joint.right))
               if marks.get(id(tensor)) is None and tensor.ndim >= TABLE]  # fmt: skip
     others = joint.right if tables == [joint.left] else joint.left
-    return len(tables) == 1 and joint.out[-1] in tables[0] and joint.out[-1] not in others
+    shape = entry.outputs[0].shape
+    axes = [
+        at for at, letter in enumerate(joint.out) if len(tables) == 1 and letter in tables[0] and letter not in others
+    ]
+    if len(axes) != 1 or len(joint.out) != len(shape):
+        return None
+    line = [-1 if at == axes[0] else 1 for at in range(len(shape))]
+    return (torch.arange(shape[axes[0]]).double() + 1).view(line).expand(shape)
 
 
-def _is_misplaced(observation: Observation, product: MarkedOp, total: MarkedOp, place: int) -> bool:
-    product_marks, marks, softmax = product.output_marks[0], total.pair, observation.attention.softmax
+@dataclass(frozen=True)
+class _Given:
+    """What a term gives each pair. rows: the place, from 1, of the token of which its number is made; used: the rows of
+    the table that are used, of so many. visible: the pairs that are, taken: those of them that get a number.
+    """
+
+    rows: Tensor
+    used: Tensor
+    count: int
+    query: Tensor
+    key: Tensor
+    visible: Tensor
+    taken: Tensor
+
+    def are_of(self, places: Tensor) -> bool:
+        """Whether the numbers of pairs are made of the tokens at these places."""
+        return bool(torch.isclose(self.rows, places.double() + 1)[self.taken].all())
+
+
+def _given(
+    run: Run, attention: AttentionOps, rerun: Callable[..., Run], product: MarkedOp, total: MarkedOp, place: int
+) -> _Given | None:
+    """What a term gives each pair; None: more is done with it than to move it, or it is not known."""
+    product_marks, marks, softmax = product.output_marks[0], total.pair, attention.softmax
     weights = None if softmax is None else softmax.value
-    shape = product.outputs[0].shape
-    if product_marks is None or marks is None or weights is None or weights.shape != marks.shape:
-        return False
-    count = shape[-1]
+    columns = _columns(product)
+    if product_marks is None or marks is None or weights is None or columns is None or weights.shape != marks.shape:
+        return None
     rows = place_of(product_marks.arrays["t"]).double() + 1
-    columns = (torch.arange(count).double() + 1).expand(shape)
     numbers = (torch.ones_like(rows), rows, columns)
-    shifts = [_moved(observation.run, observation.rerun, product, total, place, each) for each in numbers]
+    shifts = [_moved(run, rerun, product, total, place, each) for each in numbers]
     if any(each is None or each.shape != marks.shape for each in shifts):
-        return False
+        return None
     ones, row, column = (each for each in shifts if each is not None)
-    query, key = place_of(marks.arrays[observation.attention.looks]), place_of(marks.arrays[observation.attention.keys])
+    query, key = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
     visible = (weights > NOTHING) & (query >= 0) & (key >= 0)
     taken = visible & (ones != 0)
     unit = ones[taken][:1]
     if not taken.any() or not bool(torch.isclose(ones[taken], unit).all()):
-        # more is done with it than to move it
-        return False
-    is_others = ~torch.isclose(row / unit, query.double() + 1)
+        return None
     used = torch.unique((column[taken] / unit).round())
-    is_lacking = bool((visible & ~taken).any()) and len(used) < count
-    return bool(is_others[taken].any()) or is_lacking
+    return _Given(row / unit, used, int(columns.max()), query, key, visible, taken)
 
 
 def _moved(

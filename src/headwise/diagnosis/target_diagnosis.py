@@ -145,6 +145,7 @@ def _as_called(
     calls = checks("call", Settings(), settings, target, **options)
     if calls.refused is not None:
         raise calls.refused
+    checks.keep_half(is_wanted=not is_inner)
     exams = _examinations(calls, user_files, None if is_inner else whole, checks)
     exams += [] if is_inner else checks.all("flags", switched, target, calls.plans, user_files, exams, _prove)
     if not is_inner and not any(exam.is_understood for exam in exams):
@@ -252,9 +253,8 @@ def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
     exam.examined["ideal"] = met or Missed(f"doctor.missed.{'torch_layer' if holds_layers(exam.run()) else 'no_ideal'}")
     if not exam.suspects:
         return
-    left = broken(exam)
-    if any(each.is_mendable for each in laws):
-        left |= {(each.kind, each.span) for each in law_suspects(exam)}
+    again = law_suspects(exam) if any(each.is_mendable for each in laws) else []
+    left = broken(exam) | {(each.kind, each.span) for each in again}
     exam.suspects = proved(exam, goal, left, laws)
 
 

@@ -34,6 +34,9 @@ __all__ = [
 TRIAL, RECORDED, TAKEN, RECORDING = 10, 4, 4, 120
 # numbers of a result tensor per unit
 NUMBERS = 10_000
+# and products per unit, of the functions that take weights: a core does some 10 in a nanosecond
+PRODUCTS = 400_000
+WEIGHED = frozenset({"linear", "conv1d", "conv2d", "conv3d"})
 # a call that runs more operations than this counts as endless, and one that is recorded, which takes more time
 OPERATIONS, RECORDED_OPERATIONS = 20_000, 2_800
 
@@ -94,5 +97,13 @@ class Counting(TorchFunctionMode):
             raise Endless(self._operations)
         result = function(*args, **options)
         has_shape = isinstance(result, Tensor) and not is_lazy(result)
-        spend(1 + (result.numel() // NUMBERS if has_shape else 0))
+        count = result.numel() if has_shape else 0
+        spend(1 + count // NUMBERS + count * _summed(function, args) // PRODUCTS)
         return result
+
+
+def _summed(function: Callable[..., Any], args: Sequence[Any]) -> int:
+    """How many products each number of a projection is the sum of; 0: it is none."""
+    weight = args[1] if len(args) > 1 else None
+    is_weighed = getattr(function, "__name__", "") in WEIGHED and isinstance(weight, Tensor) and weight.ndim > 1
+    return weight.numel() // weight.shape[0] if is_weighed and isinstance(weight, Tensor) and weight.shape[0] else 0

@@ -10,7 +10,7 @@ from pathlib import Path
 __all__ = ["is_installed", "is_library"]
 
 # of any environment: a project folder may hold one, and the home folder holds the user site
-PACKAGES = ("site-packages", "dist-packages")
+PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 
 def is_installed(file: str) -> bool:
@@ -19,9 +19,10 @@ def is_installed(file: str) -> bool:
     >>> is_installed("/me/.venv/lib/python3.11/site-packages/torch/overrides.py"), is_installed("/me/own.py")
     (True, False)
     """
-    return file.startswith(_folders(("purelib", "platlib"))) or any(part in PACKAGES for part in Path(file).parts)
+    return file.startswith(_folders(("purelib", "platlib"))) or any(folder in file for folder in PACKAGES)
 
 
+@lru_cache(maxsize=1 << 14)
 def is_library(file: str) -> bool:
     """Whether a file is part of the standard library or of an installed package."""
     return file.startswith(_folders(("stdlib", "platstdlib"))) or is_installed(file)

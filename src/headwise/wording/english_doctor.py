@@ -50,8 +50,8 @@ DOCTOR: dict[str, str] = {
     "are pooled, and do not attend to each other, which alone is examined; headwise trace shows its axes.",
     "doctor.of_torch": "This is torch's own code, which runs as one step and is not examined. Name a class or a "
     "function that calls it: how it is called is examined (what is handed to it, the order of its axes, its masks).",
-    "doctor.not_whole": "A check without which there is no verdict failed itself: what was not examined says which, "
-    "and where.",
+    "doctor.not_whole": "A check without which there is no verdict failed or came too late: what was not examined "
+    "says which, and where.",
     "doctor.no_order": "With the order of axes and the sizes that were tried, queries, keys and values do not come "
     "together. Say with --call how it is meant, where this was tried: --call '{call}' (in Python call=). What was not "
     "examined says at which line.",

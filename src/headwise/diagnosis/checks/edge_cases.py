@@ -1,4 +1,4 @@
-"""Edge cases: what is only a warning: rows that may see nothing, and half precision."""
+"""Edge cases: rows that may see nothing, and half precision."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HIDDEN = 5000.0
 
 
 def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..., Run]) -> list[Suspect]:
-    """Warnings about a plan with a mask. as_written: a run in which nothing is put right."""
+    """What rows without keys and half precision show in a plan with a mask. as_written: a run as the code stands."""
     declared = plan.call.get("_mask")
     if not isinstance(declared, Mapping):
         return []
@@ -44,7 +44,10 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
     if run.failure is None and run.output is not None and bool(run.output.isnan().any()) and all_attentions:
         entry = all_attentions[0].softmax or all_attentions[0].context
         stand_ins = {entry.site: _without_nan(entry.function)}
-        out.append(Suspect("mask-empty-row", entry.span, stand_ins))
+        # a mask of pairs leaves each query a key, and not each key a query
+        is_of_tokens = len([axis for axis in declared["shape"] if axis not in ("B", "1", 1)]) <= 1
+        spreads = is_of_tokens and _holds_no_number(rerun(plan=plan))
+        out.append(Suspect("empty-row-spreads" if spreads else "mask-empty-row", entry.span, stand_ins))
     # what puts a fill right may hide that its number is too large
     halves = [_in_half(plan, way) for way in (rerun, as_written)]
     failures = [half.failure for half in halves if half is not None]
@@ -59,6 +62,15 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
             )
         )
     return out
+
+
+def _holds_no_number(run: Run) -> bool:
+    """Whether all that comes out for a sample is NaN, although a plan's mask leaves each sample a key."""
+    output = run.output
+    axes = [] if output is None else [axis for axis, size in enumerate(output.shape) if size == run.sizes.get("B")]
+    if output is None or len(axes) != 1:
+        return False
+    return bool(output.isnan().movedim(axes[0], 0).flatten(1).all(dim=1).any())
 
 
 def half_suspects(plan: Plan, run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:

@@ -8,12 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.calls import Plan, find, init_role, parameters
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["groups_suspects"]
+__all__ = ["groups_suspects", "raising_groups"]
 
+# work of the search for a call with fewer key heads
+WORK = 17_500
 COPIES = ("repeat", "tile", "expand", "cat", "repeat_interleave", "concat", "stack")
 
 
@@ -39,6 +42,27 @@ def groups_suspects(run: Run) -> list[Suspect]:
             if torch.equal(keys, problems % count) and not torch.equal(keys, problems // (many // count)):
                 out.append(_suspect(run, side, many // count))
     return out
+
+
+def raising_groups(plan: Plan) -> list[Suspect]:
+    """Where a class that asks how many key heads it has raises with fewer of them than heads; a plan that gives it as
+    many was found instead.
+    """
+    kind = plan.target
+    named = {init_role(each.name): each for each in parameters(kind)} if isinstance(kind, type) else {}
+    heads, keys = named.get("heads"), named.get("key_heads")
+    if heads is None or keys is None or plan.init.get(keys.name) != "H" or plan.init.get(heads.name) != "H":
+        return []
+    numbers = [each.default for each in (heads, keys)]
+    if not all(type(each) is int for each in numbers) or numbers[0] == numbers[1]:
+        # it may be meant to have as many
+        return []
+    found = find(kind, namespace=plan.namespace, init={heads.name: "H", keys.name: "Hkv"}, work=WORK)
+    failed = None if found.plans else next(iter(found.failures), None)
+    if failed is None or failed.span is None or not isinstance(failed.error, RuntimeError) or not failed.plan.call:
+        return []
+    values = {"name": keys.name, "near": heads.name, "error": str(failed.error).splitlines()[0]}
+    return [Suspect("groups-raise", failed.span, said=values, proved=True)]
 
 
 def _heads(f: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, made_from
-from headwise.diagnosis.relative_terms import unshifted
+from headwise.diagnosis.relative_terms import misplaced, unshifted
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span
 
@@ -31,14 +31,17 @@ POINTS = 3
 
 
 def position_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
-    """A table of distances of which one row is read for all pairs, or for all queries of a key, and a term that grows
-    along a line with distance. rerun: the same run with stand-ins.
+    """A table of distances of which one row is read for all pairs, or for all queries of a key, or whose product with
+    one query is added to the scores of another, and a term that grows along a line with distance. rerun: the same run
+    with stand-ins.
     """
     if not isinstance(run.target, nn.Module):
         return []
     for attention in attentions(run):
         if (product := unshifted(run, attention, rerun)) is not None:
             return [Suspect("relative-shift-missing", product.span, proved=True)]
+        if (product := misplaced(run, attention, rerun)) is not None:
+            return [Suspect("relative-shift-wrong", product.span, proved=True)]
         for entry in [each for each in attention.path if each.name in SUMS]:
             if (lookup := _constant_lookup(run, attention, entry)) is not None:
                 name = _name_of(run.target, lookup)

@@ -11,6 +11,7 @@ from torch import Tensor
 from headwise.calls import call_role
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, operand_marks, place_of, value_of
 from headwise.diagnosis.checks.head_layout import sides
+from headwise.diagnosis.checks.rotary_axis import axis_of, turned_otherwise
 from headwise.diagnosis.checks.rotary_repair import JOINTS, mended_turn, untouched
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
@@ -39,6 +40,8 @@ def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
         turned = {side.name: _turns(run, side.entry, side.operand) for side in sides(attention)}
         if not any(turned.get(name) for name in "qk"):
             continue
+        if (misplaced := turned_otherwise([*turned.get("q", []), *turned.get("k", [])])) is not None:
+            return [Suspect("rotary-axis", called(misplaced), proved=True, is_local=True)]
         distances = _by_distance(attention)
         values = next((side for side in sides(attention) if side.name == "v"), None)
         spun = [each for each in turned.get("v", []) if each.change is None]
@@ -232,12 +235,6 @@ def _is_circular(value: Tensor) -> bool:
     return bool((flat.abs() <= 1 + NEAR).all()) and flat.std().item() > NEAR and flat.ndim > 1
 
 
-def _axis_of(places: Tensor) -> int | None:
-    """The one axis along which places differ; None: there is none, or more than one."""
-    axes = [axis for axis in range(places.ndim) if bool((places.diff(dim=axis) != 0).any())]
-    return axes[0] if len(axes) == 1 else None
-
-
 def _by_distance(attention: AttentionOps) -> bool | None:
     """Whether scores of like tokens depend on their distance alone; None: that cannot be told."""
     scores = attention.scores
@@ -266,7 +263,7 @@ def _by_distance(attention: AttentionOps) -> bool | None:
             f"{joint.left},{joint.right}->{joint.out}", value_of(scores, joint.a), value_of(scores, joint.b)
         )
         x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
-    row, column = _axis_of(x), _axis_of(y)
+    row, column = axis_of(x), axis_of(y)
     if product.ndim < 3 or row is None or column is None or row == column:
         return None
     product, x, y = (each.movedim((row, column), (-2, -1)) for each in (product, x, y))

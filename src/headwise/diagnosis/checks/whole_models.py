@@ -10,10 +10,12 @@ from torch import nn
 
 from headwise.dataflow import (
     LAYERS,
+    LEARNED,
     AttentionOps,
     MarkedOp,
     Run,
     attentions,
+    find_pattern,
     is_constant,
     operand_marks,
     place_of,
@@ -23,7 +25,7 @@ from headwise.dataflow import (
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, function_node
 
-__all__ = ["batch_place_suspects", "crossing_suspects", "unread_masks"]
+__all__ = ["batch_place_suspects", "causal_crossing_suspects", "crossing_suspects", "unread_masks"]
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
 # what a layer is called that attends to another input
@@ -88,6 +90,28 @@ def crossing_suspects(run: Run) -> list[Suspect]:
             span = chain[-1] if chain else entry.span
             return [Suspect("cross-attends-itself", span, said={"name": name}, proved=True)]
     return []
+
+
+def causal_crossing_suspects(run: Run) -> list[Suspect]:
+    """An attention to another input that hides later keys of it, as the attention of the queries to themselves does."""
+    every = [(each, *_sources(each)) for each in attentions(run)] if len(run.known) > 1 else []
+    if not any(queries == keys and queries and _looks_back(each) for each, queries, keys in every):
+        return []
+    for attention, queries, keys in every:
+        if queries and keys and not queries & keys and max(*queries, *keys) < LEARNED and _looks_back(attention):
+            entry = attention.context if attention.scores is None else attention.scores
+            chain = () if attention.context.last in LAYERS else entry.operation.chain
+            return [Suspect("causal-across", chain[-1] if chain else entry.span, proved=True)]
+    return []
+
+
+def _looks_back(attention: AttentionOps) -> bool:
+    """Whether a query sees just the keys up to its own place."""
+    pattern = find_pattern(attention)
+    if pattern is None:
+        return False
+    before = pattern.column <= pattern.row
+    return not bool(before.all()) and bool((pattern.visible == before).all())
 
 
 def _sources(attention: AttentionOps) -> tuple[set[int], set[int]]:

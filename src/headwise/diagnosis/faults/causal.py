@@ -1,13 +1,78 @@
-"""Faults of the causal mask: which earlier and later keys a query attends to."""
+"""Faults of the masks that a class makes itself: which earlier and later keys a query attends to."""
 
-from headwise.diagnosis.faults.fault import FAULT, Fault, Words
-from headwise.diagnosis.faults.templates import CAUSAL
+from headwise.diagnosis.faults.fault import FAULT, Fault, Template, Words
+from headwise.diagnosis.faults.templates import CAUSAL, IMPORTS, INIT
 
 __all__ = ["FAULTS"]
 
 FILL = 'scores = scores.masked_fill(~allowed, float("-inf"))'
 
+# a layer of a decoder
+DECODER = Template(
+    "DECODER",
+    f"""{IMPORTS}class Heads(nn.Module):
+    def __init__(self, d_model, n_heads, is_causal):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.n_heads, self.is_causal = n_heads, is_causal
+        self.q_proj = nn.Linear(d_model, d_model)
+        self.kv_proj = nn.Linear(d_model, 2 * d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x, memory):
+        q = self.q_proj(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+        k, v = self.kv_proj(memory).unflatten(-1, (2, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        context = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal)
+        return self.out_proj(context.transpose(1, 2).flatten(2))
+
+
+class Attention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.to_self = Heads(d_model, n_heads, is_causal=True)
+        self.to_memory = Heads(d_model, n_heads, is_causal=False)
+
+    def forward(self, tgt, memory):
+        tgt = tgt + self.to_self(tgt, tgt)
+        return tgt + self.to_memory(tgt, memory)
+""",
+)
+
+# earlier tokens that are near
+LOCAL = Template(
+    "LOCAL",
+    f"""{IMPORTS}{INIT}    def forward(self, x):
+        q = self.split(self.q_proj(x))
+        k = self.split(self.k_proj(x))
+        v = self.split(self.v_proj(x))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)
+        places = torch.arange(x.shape[1], device=x.device)
+        later = places[None, :] > places[:, None]
+        far = places[:, None] - places[None, :] >= 4
+        hidden_mask = later | far
+        scores = scores.masked_fill(hidden_mask, torch.finfo(scores.dtype).min)
+        context = (scores.softmax(dim=-1) @ v).transpose(1, 2)
+        return self.out_proj(context.flatten(2))
+""".replace("        self.dropout = nn.Dropout(0.1)\n", ""),
+)
+
 FAULTS = (
+    Fault(
+        "causal-across", FAULT, "layout",
+        DECODER(("is_causal=False", "is_causal=True"), at="return tgt +"),
+        Words(
+            "Attention to another input hides its later keys, as if both were one sequence.",
+            "The first query sees one key of the other input, the second sees two; the positions of two inputs say "
+            "nothing about each other.",
+            "Use the causal mask in self-attention alone.",
+        ),
+        Words(
+            "对另一个输入的注意力遮住了它后面的键，好像两者是同一个序列。",
+            "第一个查询只看到另一个输入的一个键，第二个看到两个；而两个输入的位置彼此没有关系。",
+            "因果掩码只用在自注意力里。",
+        ),
+    ),
     Fault(
         "causal-missing", FAULT, "formula",
         CAUSAL((FILL, FILL.removeprefix("scores = ")), at="scores.masked_fill"),
@@ -67,5 +132,33 @@ FAULTS = (
             "遮住位置大于查询位置的键。",
         ),
         has_patch=True,
+    ),
+    Fault(
+        "mask-unused", FAULT, "source",
+        LOCAL(("scores.masked_fill(hidden_mask,", "scores.masked_fill(later,"), at="hidden_mask ="),
+        Words(
+            "{name} is made here and read nowhere: it masks nothing.",
+            "Tokens attend to keys that the mask was to hide.",
+            "Give it to the attention, or apply it to the scores before the softmax.",
+        ),
+        Words(
+            "{name} 在这里生成，却没有任何地方读它：它什么也不遮。",
+            "token 会看到本应遮住的键。",
+            "把它交给注意力，或者在 softmax 之前用到分数上。",
+        ),
+    ),
+    Fault(
+        "mask-unmet", FAULT, "law",
+        LOCAL(("later | far", "later & far")),
+        Words(
+            "The two conditions of this mask never hold together: it is the same everywhere.",
+            "No key is masked, or every key is, however long the sequence is.",
+            "Join the conditions with | where each of them alone masks a key, and with & where both must allow it.",
+        ),
+        Words(
+            "这个掩码的两个条件从不同时成立：它处处一样。",
+            "无论序列多长，要么一个键也不遮，要么全都遮住。",
+            "任一条件就该遮住时用 | 连接；两个条件都要允许时用 & 连接。",
+        ),
     ),
 )  # fmt: skip

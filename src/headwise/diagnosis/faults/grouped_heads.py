@@ -21,4 +21,25 @@ FAULTS = (
         ),
         has_patch=True,
     ),
+    Fault(
+        "groups-raise", FAULT, "constraint",
+        ROTARY(
+            ("d_model, n_heads, n_kv_heads):", "d_model, n_heads=8, n_kv_heads=2):"),
+            (
+                "self.k_proj = nn.Linear(d_model, n_kv_heads * self.head_dim)",
+                "self.k_proj = nn.Linear(d_model, d_model)",
+            ),
+            at="context = (weights",
+        ),
+        Words(
+            "With fewer {name} than {near} it raises: {error}",
+            "By default there are fewer: it runs only where each head has keys of its own.",
+            "Make and split keys and values by the number of key heads.",
+        ),
+        Words(
+            "{name} 比 {near} 少时报错：{error}",
+            "默认就比较少：只有每个头都有自己的键时才能运行。",
+            "键和值按键的头数来生成和拆分。",
+        ),
+    ),
 )  # fmt: skip

@@ -54,6 +54,34 @@ FAULTS = (
         general="mask-nan",
     ),
     Fault(
+        "empty-row-spreads", FAULT, "law",
+        CROSS(
+            ("mask == 0", "~(mask[:, None, :, None] & mask[:, None, None, :])"),
+            ("torch.finfo(scores.dtype).min", 'float("-inf")'),
+            (
+                "return self.out_proj(context.flatten(2))",
+                "context = self.out_proj(context.flatten(2))\n"
+                "        return context.sum(dim=1) if mask is None else (context * mask[..., None]).sum(dim=1)",
+            ),
+            at="scores.softmax",
+            call={
+                **{name: ["B", "L", "D"] for name in ("query", "key", "value")},
+                "_mask": {"argument": "mask", "means": "attend", "shape": ["B", "L"]},
+            },
+        ),
+        Words(
+            "A query whose keys are all masked becomes NaN here, and the whole result of its sample with it.",
+            "NaN × 0 is NaN: to multiply padded positions by 0, or to give them no weight, takes no NaN away.",
+            "Mask padded keys and not padded queries, or set the weights of such rows to 0 after the softmax.",
+        ),
+        Words(
+            "所有键都被遮住的查询，在这里变成 NaN，并使它所在样本的结果全部变成 NaN。",
+            "NaN × 0 还是 NaN：把填充的位置乘以 0，或者不给它们权重，都去不掉 NaN。",
+            "只遮住填充的键，不要遮住填充的查询；或者在 softmax 之后把这样的行的权重设为 0。",
+        ),
+        general="mask-nan",
+    ),
+    Fault(
         "mask-of-queries", FAULT, "constraint",
         TOKENS(("(src == 0)", "(tgt == 0)"), at="scores = scores.masked_fill"),
         Words(

@@ -1,7 +1,7 @@
 """Faults of positions: what is rotated, how often, and by which angles, and what is added to scores by distance."""
 
 from headwise.diagnosis.faults.fault import FAULT, Fault, Words
-from headwise.diagnosis.faults.templates import ROTARY, SELF
+from headwise.diagnosis.faults.templates import CAUSAL, ROTARY, SELF
 
 __all__ = ["FAULTS"]
 
@@ -24,6 +24,25 @@ FAULTS = (
             "只旋转查询与键，用同样的配对与位置。",
         ),
         has_patch=True, needs_proof="rotation",
+    ),
+    Fault(
+        "rotary-axis", FAULT, "law",
+        ROTARY(
+            ("first + x.shape[2]", "first + x.shape[1]"),
+            ("positions[:, None] * 10000.0", "positions[:, None, None] * 10000.0"),
+            at="q = self.rotate(q, first)", call={"x": ["B", "L", "D"]},
+        ),
+        Words(
+            "The rotation turns each head by another angle, and all positions of a head by the same.",
+            "The scores do not depend on how far apart two tokens are.",
+            "Count positions along the axis of the tokens: rotate before the heads are moved in front of them, or take "
+            "the other axis.",
+        ),
+        Words(
+            "旋转的角度随头而变，同一个头的所有位置却转同样的角度。",
+            "分数与两个 token 相距多远无关。",
+            "沿 token 的维度数位置：在把头移到 token 前面之前旋转，或者换成另一个维度。",
+        ),
     ),
     Fault(
         "rotary-on-values", FAULT, "law",
@@ -120,6 +139,36 @@ FAULTS = (
             "加到分数上的量随键的距离增大：远处的键被偏爱。",
             "线性的距离偏置（ALiBi）应当减小远处键的分数，这里却增大了。",
             "减去斜率与距离的乘积。",
+        ),
+    ),
+    Fault(
+        "relative-shift-wrong", FAULT, "law",
+        CAUSAL(
+            (
+                "        self.dropout = nn.Dropout(0.1)\n",
+                "        self.dropout = nn.Dropout(0.1)\n        self.far = nn.Linear(self.head_dim, self.head_dim)\n",
+            ),
+            (
+                "scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)",
+                "places = torch.arange(x.shape[1] - 1, -1, -1.0)[:, None]\n"
+                "        table = self.far((places * 0.1 ** torch.arange(self.head_dim)).sin())\n"
+                "        by_place = q @ table.transpose(0, 1)\n"
+                "        padded = nn.functional.pad(by_place, (1, 0)).flatten(2).unflatten(2, (-1, x.shape[1]))\n"
+                "        by_place = padded[:, :, :-1]\n"
+                "        scores = (q @ k.transpose(-2, -1) + by_place) / math.sqrt(self.head_dim)",
+            ),
+            at="by_place = q",
+        ),
+        Words(
+            "The shift of the product of the queries and a table gives visible pairs the numbers of other queries.",
+            "The term of a pair is not that of its own query and distance.",
+            "Pad a zero in front of each row, view the result with one row more than before, and drop the first row "
+            "(arXiv:1901.02860, app. B).",
+        ),
+        Words(
+            "查询与距离表的乘积移位之后，可见的查询和键得到的是别的查询的数。",
+            "这一项不是由该查询自己和它与键的距离得出的。",
+            "在每一行前面补一个零，把结果看成比原来多一行，再去掉第一行（arXiv:1901.02860，附录 B）。",
         ),
     ),
     Fault(

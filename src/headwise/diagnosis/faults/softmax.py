@@ -1,13 +1,28 @@
 """Faults of the softmax: the axis over which the weights of a query sum to 1, and what stands instead of a softmax."""
 
-from headwise.diagnosis.faults.fault import FAULT, NOTE, Fault, Words
-from headwise.diagnosis.faults.templates import CROSS, SELF
+from headwise.diagnosis.faults.fault import FAULT, NOTE, Fault, Template, Words
+from headwise.diagnosis.faults.templates import CROSS, IMPORTS, INIT, SELF
 
 __all__ = ["FAULTS"]
 
 # a mask of keys
 ALLOWED = {"_mask": {"argument": "mask", "means": "attend", "shape": ["B", 1, 1, "S"]}}
 SOFTMAX = "scores.softmax(dim=-1)"
+
+# tokens that attend to each other, then weighted into one
+POOLED = Template(
+    "POOLED",
+    f"""{IMPORTS}{INIT}    def forward(self, x):
+        q = self.split(self.q_proj(x))
+        k = self.split(self.k_proj(x))
+        v = self.split(self.v_proj(x))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)
+        context = (scores.softmax(dim=-1) @ v).transpose(1, 2)
+        tokens = self.out_proj(context.flatten(2))
+        shares = self.pool(tokens).softmax(dim=1)
+        return (shares * tokens).sum(dim=1)
+""".replace("self.dropout = nn.Dropout(0.1)", "self.pool = nn.Linear(d_model, 1)"),
+)
 
 FAULTS = (
     Fault(
@@ -39,6 +54,21 @@ FAULTS = (
             "在与别的维度合并之前，只沿键的维度计算 softmax。",
         ),
         general="softmax-axis", depends_on_layout=True,
+    ),
+    Fault(
+        "softmax-single-entry", FAULT, "law",
+        POOLED(("self.pool(tokens).softmax(dim=1)", "self.pool(tokens).softmax(dim=-1)")),
+        Words(
+            "The softmax runs over an axis that has one entry.",
+            "Each weight is 1, whatever the scores are.",
+            "Apply the softmax along the axis of the tokens that are weighted.",
+        ),
+        Words(
+            "softmax 所沿的维度只有一个元素。",
+            "无论分数是多少，每个权重都是 1。",
+            "沿着被加权的那些 token 的维度计算 softmax。",
+        ),
+        general="softmax-axis",
     ),
     Fault(
         "softmax-missing", FAULT, "formula",

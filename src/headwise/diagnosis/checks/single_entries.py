@@ -1,0 +1,31 @@
+"""Single entries: a softmax over an axis that has one entry, whatever the inputs are."""
+
+from __future__ import annotations
+
+from headwise.dataflow import MarkedOp, Run
+from headwise.diagnosis.suspects import Suspect
+
+__all__ = ["single_entries"]
+
+SOFTMAXES = frozenset({"softmax", "softmin", "log_softmax"})
+
+
+def single_entries(run: Run) -> list[Suspect]:
+    """The first softmax over an axis of one entry whose weights are used; none where an input has such an axis, or
+    one that the plan makes no longer than that.
+    """
+    if 1 in (run.sizes.get(name) for name in ("L", "S")) or any(1 in each.shape for each in run.named.values()):
+        return []
+    taken = {tensor.number for entry in run.seen for tensor in entry.inputs}
+    for entry in run.seen:
+        if entry.last in SOFTMAXES and entry.results & taken:
+            axis, shape = _axis(entry), entry.inputs[0].shape
+            if axis is not None and shape and shape[axis] == 1 and any(size > 1 for size in shape):
+                return [Suspect("softmax-single-entry", entry.span, proved=True)]
+    return []
+
+
+def _axis(entry: MarkedOp) -> int | None:
+    """Along which axis of its input, from the front; None: that is not said."""
+    axis = entry.options.get("dim", next(iter(entry.args[1:2]), None))
+    return axis % len(entry.inputs[0].shape) if type(axis) is int and entry.inputs[0].shape else None

@@ -1,0 +1,84 @@
+"""Masks that a class makes itself: none that is read, or hides something at some length, is told."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from headwise import doctor
+
+
+class Attention(nn.Module):
+    """Attention of 2 heads over the last places, with a mask of its own."""
+
+    def __init__(self, d_model):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(d_model, d_model) for _ in range(3))
+        self.out = nn.Linear(d_model, d_model)
+
+    def hidden(self, n):
+        places = torch.arange(n)
+        far = places[:, None] - places[None, :]
+        return (far < 0) | (far >= 3)
+
+    def forward(self, x):
+        q, k, v = (each(x).unflatten(-1, (2, -1)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        scores = q @ k.mT / math.sqrt(q.shape[-1])
+        context = scores.masked_fill(self.hidden(x.shape[1]), -1e9).softmax(-1) @ v
+        return self.out(context.transpose(1, 2).flatten(2))
+
+
+class KeepsTheFirst(Attention):
+    """The first two keys are always seen; in a short sequence nothing is far."""
+
+    def hidden(self, n):
+        places = torch.arange(n)
+        far = places[:, None] - places[None, :] >= 9
+        return (far & (places >= 2)) | (places[None, :] > places[:, None])
+
+
+class ReadInside(Attention):
+    """A function within reads the mask."""
+
+    def hidden(self, n):
+        far_mask = torch.ones(n, n, dtype=torch.bool).tril(-3)
+
+        def both(later):
+            return later | far_mask
+
+        return both(torch.ones(n, n, dtype=torch.bool).triu(1))
+
+
+class NeverMeets(Attention):
+    def hidden(self, n):
+        places = torch.arange(n)
+        far = places[:, None] - places[None, :]
+        return (far < 0) & (far >= 3)
+
+
+class AlwaysMeets(Attention):
+    def hidden(self, n):
+        places = torch.arange(n)
+        far = places[:, None] - places[None, :]
+        seen = (far >= 0) | (far < 3)
+        return ~seen
+
+
+class Unread(Attention):
+    def hidden(self, n):
+        window_mask = torch.ones(n, n, dtype=torch.bool).tril(-3)  # noqa: F841  that it is not read is the fault
+        return torch.ones(n, n, dtype=torch.bool).triu(1)
+
+
+@pytest.mark.parametrize("kind", [Attention, KeepsTheFirst, ReadInside])
+def test_a_mask_that_hides_something_at_some_length_is_right(kind):
+    found = doctor(kind)
+    assert (found.verdict, found.faults) == ("sound", ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"), [(NeverMeets, "mask-unmet"), (AlwaysMeets, "mask-unmet"), (Unread, "mask-unused")]
+)
+def test_a_mask_that_hides_nothing_is_told(kind, told):
+    assert [each.kind for each in doctor(kind).faults] == [told]
