@@ -100,7 +100,7 @@ def find(
 
 
 def _is_over(budget: Budget, second: Search | None, wish: Wish) -> bool:
-    """Whether a last resort comes too late; where only a call has run that words speak against, what they say does not."""
+    """Whether a last resort comes too late. What words say never does where only what they speak against has run."""
     return budget.is_over if second is None else not wish.call
 
 
