@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from headwise.calls import callee, find, parameters, read
-from headwise.calls.documented_axes import documented_axes, documented_calls
+from headwise.calls.documented_axes import documented_axes, documented_calls, documented_ranks
 
 
 class Mixes(nn.Module):
@@ -207,3 +207,27 @@ def test_a_call_with_as_many_axes_as_words_say_stands_before_one_that_happens_to
     calls = [plan.call for plan in find(Crossing, namespace={"torch": torch, "nn": nn}).plans]
     assert {len(call["context"]) for call in calls} == {3}
     assert {len(call["x"]) for call in calls} == {4}
+
+
+class Listening(nn.Module):
+    """Cross attention.
+
+    Args:
+        x: input (N, L, E) of the decoder
+        memory: of the encoder (Tensor, optional)
+        memory_mask: (N, keys), zero at padding
+    """
+
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(d_model, n_heads, batch_first=True)
+
+    def forward(self, x, memory=None, memory_mask=None):
+        memory = x if memory is None else memory
+        hidden = None if memory_mask is None else memory_mask == 0
+        return self.attention(x, memory, memory, key_padding_mask=hidden)[0]
+
+
+def test_types_of_arguments_and_axes_that_no_input_has_are_no_shapes():
+    assert documented_ranks(Listening, ["x", "memory"]) == {"x": 3}
+    assert {plan.setting for plan in find(Listening, namespace={"torch": torch, "nn": nn}).plans} >= {"cross"}

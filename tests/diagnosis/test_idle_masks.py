@@ -68,10 +68,27 @@ class AlwaysMeets(Attention):
 class Unread(Attention):
     def hidden(self, n):
         window_mask = torch.ones(n, n, dtype=torch.bool).tril(-3)  # noqa: F841  that it is not read is the fault
+        return torch.zeros(n, n, dtype=torch.bool)
+
+
+class LeftOver(Attention):
+    """What is hidden is what the mask that nobody reads describes."""
+
+    def hidden(self, n):
+        causal_mask = torch.ones(n, n, dtype=torch.bool).tril()  # noqa: F841  it is left over
         return torch.ones(n, n, dtype=torch.bool).triu(1)
 
 
-@pytest.mark.parametrize("kind", [Attention, KeepsTheFirst, ReadInside])
+class Blocks(Attention):
+    """Blocks of 16 see themselves and the one before: in a short sequence everything is seen."""
+
+    def hidden(self, n):
+        block = torch.arange(n) // 16
+        same = block[:, None] == block[None, :]
+        return ~(same | ((block[:, None] - block[None, :]).abs() == 1))
+
+
+@pytest.mark.parametrize("kind", [Attention, KeepsTheFirst, ReadInside, LeftOver, Blocks])
 def test_a_mask_that_hides_something_at_some_length_is_right(kind):
     found = doctor(kind)
     assert (found.verdict, found.faults) == ("sound", ())

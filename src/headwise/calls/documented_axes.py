@@ -22,6 +22,11 @@ __all__ = ["documented_axes", "documented_calls", "documented_ranks", "is_degene
 
 # a shape in brackets on the line of an argument: two names or more
 SHAPE = r"\b{name}\b[^()\[\]\n]{{0,24}}[(\[]([^()\[\]\n]+)[)\]]"
+# the same, where nothing but a sign and a type stands between
+SAID = (
+    r"\b{name}\b[`*]*\s*(?:\([^()\n]*\))?\s*(?::|=|-|of shape|has shape)\s*"
+    r"(?:(?:float|bool|long|int|[Tt]ensors?|torch\.Tensor|of|shape|images?|tokens?|ids)\W+){{0,4}}[(\[]([^()\[\]\n]+)[)\]]"
+)
 NAME = re.compile(r"[^\W\d]\w*")
 FEWEST = 2
 BATCH = frozenset({"b", "bs", "bsz", "bn", "batch", "batch_size", "nb"})
@@ -39,6 +44,11 @@ COUNTED = SHAPE + r"[^\n]{{0,24}}\b(?:lengths?|number|count|valid|sizes?)\b"
 # a name of an axis, of a word or of several; and how many meanings of a mask are tried
 WORDS = re.compile(r"\w+(?: +\w+)*")
 WAYS = 2
+# what stands in such brackets beside a shape: the type of an argument, and that it may be left out
+TYPES = frozenset({
+    "tensor", "torch", "optional", "bool", "int", "float", "long", "str", "list", "tuple", "none", "default", "true",
+    "false", "required",
+})  # fmt: skip
 INPUTS = ("query", "key", "value")
 # what token numbers are below, and where a table is smaller than that
 BELOW = ("5", "3")
@@ -107,8 +117,13 @@ def _calls_with(
 
 
 def documented_ranks(target: Any, names: Sequence[str]) -> dict[str, int]:
-    """How many axes docstrings give each argument that has more than one."""
-    return {name: len(parts) for name, parts in _spoken(_docstrings(target), names).items() if len(parts) > 1}
+    """How many axes docstrings give each argument that has more than one, where they are said to be its shape."""
+    spoken = _spoken(_docstrings(target), names, SAID)
+    known = BATCH | WIDTH | HEADS | SIDES | {"n", "l", "t", "s"}
+    return {
+        name: len(parts) for name, parts in spoken.items()
+        if len(parts) > 1 and known & {part.lower() for part in parts}
+    }  # fmt: skip
 
 
 def is_otherwise(plan: Plan, ranks: Mapping[str, int]) -> bool:
@@ -182,12 +197,13 @@ def _visible(shape: Sequence[Any], way: Mapping[str, Any]) -> dict[str, str]:
     return {"_expr": f"torch.{value}({sizes}, dtype=torch.{kind})"}
 
 
-def _spoken(text: str, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _spoken(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, tuple[str, ...]]:
     """The axes of each argument, one or more; a name of several words has low lines between them."""
     axes: dict[str, tuple[str, ...]] = {}
     for name in names:
-        shapes = re.findall(SHAPE.format(name=re.escape(name)), text)
-        parts = [part.strip() for part in shapes[0].strip(", ").split(",")] if shapes else []
+        shapes = re.findall(form.format(name=re.escape(name)), text)
+        every = ([part.strip() for part in each.strip(", ").split(",")] for each in shapes)
+        parts = next((each for each in every if not TYPES & {part.lower() for part in each}), [])
         if parts and all(WORDS.fullmatch(part) for part in parts):
             axes[name] = tuple("_".join(part.split()) for part in parts)
     return axes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from headwise.calls.source_hints import Reading, read
 from headwise.calls.symbols import LEGEND, LETTERS, MORE
 from headwise.calls.trial import Tried
 from headwise.calls.user_values import Given, bound_in, checked_call, checked_init, symbols_of
+from headwise.errors import InputError
 from headwise.recording import Budget
 from headwise.wording import refusal
 
@@ -177,9 +179,10 @@ def _resorts(
     sized = _at_defaults(signatures[0], cross)
     for call in documented_calls(target, signatures[1], signatures[0], reading):
         given = checked_init(None, signatures[0]), checked_call(call, signatures[1])
-        yield from ((wish, SHORT) for wish in _wishes(*given, cross))
-        if sized is not None:
-            yield replace(sized, call=given[1].kept), SHORT
+        # words may name an axis that no input has
+        with contextlib.suppress(InputError):
+            yield from [(wish, SHORT) for wish in _wishes(*given, cross)]
+        yield from [] if sized is None else [(replace(sized, call=given[1].kept), SHORT)]
     if sized is not None:
         yield sized, SHORT
     if isinstance(target, type):

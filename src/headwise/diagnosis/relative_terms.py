@@ -42,7 +42,8 @@ def misplaced(run: Run, attention: AttentionOps, rerun: Callable[..., Run]) -> M
     """
     for product, total, place in _terms(run, attention):
         given = _given(run, attention, rerun, product, total, place)
-        if given is not None and not given.are_of(given.query) and not given.are_of(given.key):
+        is_own = given is None or given.are_mixed() or not _are_same_queries(run, attention, product)
+        if not is_own:
             return product
     return None
 
@@ -104,6 +105,18 @@ def _columns(entry: MarkedOp) -> Tensor | None:
     return (torch.arange(shape[axes[0]]).double() + 1).view(line).expand(shape)
 
 
+def _are_same_queries(run: Run, attention: AttentionOps, product: MarkedOp) -> bool:
+    """Whether a product and the scores are made of the same projection of queries."""
+    if attention.scores is None:
+        return False
+    made = []
+    for entry in (product, attention.scores):
+        numbers = [each.number for each, marks in zip(entry.inputs, entry.given, strict=True) if marks is not None]
+        chains = [chain_of(run, entry.at, number) for number in numbers]
+        made.append({op.at for chain in chains for op in [each for each in chain if each.joint is not None][-1:]})
+    return bool(made[0] & made[1])
+
+
 @dataclass(frozen=True)
 class _Given:
     """What a term gives each pair. rows: the place, from 1, of the token of which its number is made; used: the rows of
@@ -117,6 +130,14 @@ class _Given:
     key: Tensor
     visible: Tensor
     taken: Tensor
+
+    def are_mixed(self) -> bool:
+        """Whether they are made of the query and the key of their own pair, by the same share everywhere."""
+        rows, query, key = (each.double()[self.taken] for each in (self.rows - 1, self.query, self.key))
+        apart = (query - key) != 0
+        shares = (rows - key)[apart] / (query - key)[apart]
+        is_of_both = shares.numel() == 0 or bool(torch.isclose(shares, shares[:1]).all())
+        return is_of_both and bool(torch.isclose(rows[~apart], key[~apart]).all())
 
     def are_of(self, places: Tensor) -> bool:
         """Whether the numbers of pairs are made of the tokens at these places."""

@@ -21,6 +21,8 @@ __all__ = ["edge_suspects", "half_suspects"]
 
 # scores of this size are usual in trained models; inputs are not made larger than this
 SCORES, LARGEST = 20.0, 200.0
+# keys that a sample has at least
+FEWEST = 3
 # a score beyond this is one that a mask put there
 HIDDEN = 5000.0
 
@@ -46,7 +48,7 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
         stand_ins = {entry.site: _without_nan(entry.function)}
         # a mask of pairs leaves each query a key, and not each key a query
         is_of_tokens = len([axis for axis in declared["shape"] if axis not in ("B", "1", 1)]) <= 1
-        spreads = is_of_tokens and _holds_no_number(rerun(plan=plan))
+        spreads = is_of_tokens and _holds_no_number(rerun(plan=plan, more_change=_half_open(name, means)))
         out.append(Suspect("empty-row-spreads" if spreads else "mask-empty-row", entry.span, stand_ins))
     # what puts a fill right may hide that its number is too large
     halves = [_in_half(plan, way) for way in (rerun, as_written)]
@@ -62,6 +64,21 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
             )
         )
     return out
+
+
+def _half_open(name: str, means: str) -> Callable[[Any, dict[str, Any]], None]:
+    """A change that leaves each sample half of its keys, and FEWEST at least: a class may ask for some."""
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        mask = options.get(name)
+        if isinstance(mask, Tensor) and means == "lengths":
+            options[name] = mask.clamp(min=max(FEWEST, int(mask.max()) // 2 + 1))
+        elif isinstance(mask, Tensor) and mask.ndim:
+            count = max(FEWEST, mask.shape[-1] // 2 + 1)
+            options[name] = mask.clone()
+            options[name][..., :count] = {"attend": 1.0, "blocked": 0.0}.get(means, 0.0)
+
+    return change
 
 
 def _holds_no_number(run: Run) -> bool:

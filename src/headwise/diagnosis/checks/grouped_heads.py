@@ -61,6 +61,10 @@ def raising_groups(plan: Plan) -> list[Suspect]:
     failed = None if found.plans else next(iter(found.failures), None)
     if failed is None or failed.span is None or not isinstance(failed.error, RuntimeError) or not failed.plan.call:
         return []
+    whole = {each.name: each.default for each in parameters(kind) if type(each.default) is int}
+    if find(kind, namespace=plan.namespace, init=whole, work=WORK).plans:
+        # another width goes with the heads that it has by default
+        return []
     values = {"name": keys.name, "near": heads.name, "error": str(failed.error).splitlines()[0]}
     return [Suspect("groups-raise", failed.span, said=values, proved=True)]
 

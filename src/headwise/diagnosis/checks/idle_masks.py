@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
+import textwrap
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
-from headwise.dataflow import MarkedOp, Run
+from headwise.calls import parameters
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, find_pattern
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import TensorSeen
 from headwise.source import Span, code_at, nodes_of
@@ -20,12 +24,21 @@ JOINED = {
     "&": False, "&=": False, "logical_and": False, "bitwise_and": False,
     "|": True, "|=": True, "logical_or": True, "bitwise_or": True,
 }  # fmt: skip
-# longer than any window that was tried
-LONGER = 4
+# a local name of a mask, and not of what was masked
+NAMED = re.compile(r"(^|_)mask$|^mask_\w+$", re.IGNORECASE)
+MASKING = re.compile(r"mask|is_causal")
+# as many tokens as conditions on places are tried with
+MOST = 160
+# sizes that no distance is compared with
+WIDTHS = frozenset({"D", "H", "d", "dv", "Hkv"})
 
 
 def unread_masks_of(run: Run) -> list[Suspect]:
-    """A mask that a function makes under a local name and reads nowhere."""
+    """A mask that a function makes under a local name and reads nowhere, where nothing is hidden otherwise."""
+    every = attentions(run)
+    if not every or any(map(_hides, every)):
+        # what is hidden may be what the mask describes
+        return []
     by_function: dict[tuple[str, str], list[Span]] = {}
     for entry in run.seen:
         by_function.setdefault((entry.span.file, entry.span.function), []).append(entry.span)
@@ -38,6 +51,15 @@ def unread_masks_of(run: Run) -> list[Suspect]:
                 )
                 return [Suspect("mask-unused", whole, said={"name": name}, proved=True)]
     return []
+
+
+def _hides(attention: AttentionOps) -> bool:
+    """Whether an attention hides anything, or a layer of torch's is given a mask or a flag."""
+    pattern = find_pattern(attention)
+    if pattern is not None:
+        return not bool(pattern.visible.all())
+    _, options = attention.context.rules
+    return any(value is not None and value is not False for name, value in options.items() if MASKING.search(name))
 
 
 def _unread(span: Span) -> Iterator[tuple[ast.Assign, str]]:
@@ -54,15 +76,17 @@ def _unread(span: Span) -> Iterator[tuple[ast.Assign, str]]:
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
         if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or target.id in read | shared:
             continue
-        if "mask" in target.id.lower() and not target.id.startswith("_"):
+        if NAMED.search(target.id) and not target.id.startswith("_"):
             yield node, target.id
 
 
 def unmet_conditions(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """Two conditions on places that a mask asks for at once and that never hold together, however long the sequence."""
-    if "L" not in run.sizes or not any(entry.name in JOINED or entry.last in JOINED for entry in run.seen):
+    length = 2 * _numbers(run) + run.sizes.get("L", 0)
+    is_joined = any(entry.name in JOINED or entry.last in JOINED for entry in run.seen)
+    if "L" not in run.sizes or not is_joined or length > MOST:
         return []
-    longer = rerun(sizes={name: size * LONGER if name in ("L", "S") else size for name, size in run.sizes.items()})
+    longer = rerun(sizes={name: length + size if name in ("L", "S") else size for name, size in run.sizes.items()})
     if longer.failure is not None:
         return []
     for entry in _unmet(longer):
@@ -70,6 +94,19 @@ def unmet_conditions(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         if before and all(_is_idle(each) for each in before):
             return [Suspect("mask-unmet", entry.span, proved=True)]
     return []
+
+
+def _numbers(run: Run) -> int:
+    """The sum of the whole numbers that may say how far a condition reaches: those of the class, and its parameters."""
+    kind = run.target if isinstance(run.target, type) else type(run.target)
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    except (OSError, TypeError, SyntaxError):
+        return MOST
+    written = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is int}
+    sizes = [run.sizes[each] for each in map(str, run.plan.init.values()) if each in run.sizes and each not in WIDTHS]
+    defaults = [each.default for each in parameters(kind) if each.name not in run.plan.init]
+    return sum(written) + sum(sizes) + sum(each for each in defaults if type(each) is int)
 
 
 def _unmet(run: Run) -> Iterator[MarkedOp]:

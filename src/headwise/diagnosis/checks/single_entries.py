@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from torch import nn
+
+from headwise.calls import parameters
 from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.suspects import Suspect
 
@@ -12,9 +17,11 @@ SOFTMAXES = frozenset({"softmax", "softmin", "log_softmax"})
 
 def single_entries(run: Run) -> list[Suspect]:
     """The first softmax over an axis of one entry whose weights are used; none where an input has such an axis, or
-    one that the plan makes no longer than that.
+    a class holds a number that is one, which may be what it runs over.
     """
     if 1 in (run.sizes.get(name) for name in ("L", "S")) or any(1 in each.shape for each in run.named.values()):
+        return []
+    if _has_one(run.target):
         return []
     taken = {tensor.number for entry in run.seen for tensor in entry.inputs}
     for entry in run.seen:
@@ -23,6 +30,18 @@ def single_entries(run: Run) -> list[Suspect]:
             if axis is not None and shape and shape[axis] == 1 and any(size > 1 for size in shape):
                 return [Suspect("softmax-single-entry", entry.span, proved=True)]
     return []
+
+
+def _has_one(target: Any) -> bool:
+    """Whether a class that is not torch's keeps the number 1, or is built with it, or with one of something."""
+    modules = target.modules() if isinstance(target, nn.Module) else ()
+    own = [each for each in modules if not type(each).__module__.startswith("torch.")]
+    kept = [value for module in own for name, value in vars(module).items() if not name.startswith("_")]
+    return any(map(_is_one, [*kept, *(each.default for module in own for each in parameters(type(module)))]))
+
+
+def _is_one(value: Any) -> bool:
+    return (type(value) is int and value == 1) or (isinstance(value, list | tuple) and len(value) == 1)
 
 
 def _axis(entry: MarkedOp) -> int | None:

@@ -28,6 +28,8 @@ from headwise.source import Span, function_node
 __all__ = ["batch_place_suspects", "causal_crossing_suspects", "crossing_suspects", "unread_masks"]
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
+# the place of the flag among the arguments of torch's attention
+IS_CAUSAL = 5
 # what a layer is called that attends to another input
 CROSS = re.compile(
     r"(^|_)cross(?!_(shape|scale|window|channel|head|layer|frame|cov))(_|$|att)|(^|_)(encoder_decoder|enc_dec|src)_att",
@@ -94,15 +96,25 @@ def crossing_suspects(run: Run) -> list[Suspect]:
 
 def causal_crossing_suspects(run: Run) -> list[Suspect]:
     """An attention to another input that hides later keys of it, as the attention of the queries to themselves does."""
+    if run.sizes.get("L") == run.sizes.get("S", run.sizes.get("L")):
+        # inputs of one length may go side by side
+        return []
     every = [(each, *_sources(each)) for each in attentions(run)] if len(run.known) > 1 else []
     if not any(queries == keys and queries and _looks_back(each) for each, queries, keys in every):
         return []
     for attention, queries, keys in every:
-        if queries and keys and not queries & keys and max(*queries, *keys) < LEARNED and _looks_back(attention):
+        is_apart = queries and keys and not queries & keys and max(*queries, *keys) < LEARNED
+        if is_apart and _is_flagged(attention) and _looks_back(attention):
             entry = attention.context if attention.scores is None else attention.scores
             chain = () if attention.context.last in LAYERS else entry.operation.chain
             return [Suspect("causal-across", chain[-1] if chain else entry.span, proved=True)]
     return []
+
+
+def _is_flagged(attention: AttentionOps) -> bool:
+    """Whether it is torch's attention that is told to be causal: a mask of its own may be meant."""
+    args, options = attention.context.rules
+    return attention.fused and options.get("is_causal", args[IS_CAUSAL] if len(args) > IS_CAUSAL else False) is True
 
 
 def _looks_back(attention: AttentionOps) -> bool:

@@ -135,7 +135,10 @@ FAULTS = (
     ),
     Fault(
         "mask-unused", FAULT, "source",
-        LOCAL(("scores.masked_fill(hidden_mask,", "scores.masked_fill(later,"), at="hidden_mask ="),
+        LOCAL(
+            ("        scores = scores.masked_fill(hidden_mask, torch.finfo(scores.dtype).min)\n", ""),
+            at="hidden_mask =",
+        ),
         Words(
             "{name} is made here and read nowhere: it masks nothing.",
             "Tokens attend to keys that the mask was to hide.",
