@@ -27,11 +27,11 @@ def is_shifted(observation: Observation) -> bool:
     """
     run, attention = observation.run, observation.attention
     for term in _terms(run, attention):
-        given = _given(run, attention, observation.rerun, *term)
-        if given is None:
+        pair_terms = _pair_terms(run, attention, observation.rerun, *term)
+        if pair_terms is None:
             continue
-        is_lacking = bool((given.visible & ~given.taken).any()) and len(given.used) < given.count
-        if is_lacking or not given.are_of(given.query):
+        is_lacking = bool((pair_terms.visible & ~pair_terms.taken).any()) and len(pair_terms.used) < pair_terms.count
+        if is_lacking or not pair_terms.are_of(pair_terms.query):
             return True
     return False
 
@@ -41,8 +41,8 @@ def misplaced(run: Run, attention: AttentionOps, rerun: Callable[..., Run]) -> M
     keys and a table gives each pair that of its key. rerun: the same run with stand-ins.
     """
     for product, total, place in _terms(run, attention):
-        given = _given(run, attention, rerun, product, total, place)
-        is_own = given is None or given.are_mixed() or not _are_same_queries(run, attention, product)
+        pair_terms = _pair_terms(run, attention, rerun, product, total, place)
+        is_own = pair_terms is None or pair_terms.are_mixed() or not _are_same_queries(run, attention, product)
         if not is_own:
             return product
     return None
@@ -118,7 +118,7 @@ def _are_same_queries(run: Run, attention: AttentionOps, product: MarkedOp) -> b
 
 
 @dataclass(frozen=True)
-class _Given:
+class _PairTerms:
     """What a term gives each pair. rows: the place, from 1, of the token of which its number is made; used: the rows of
     the table that are used, of so many. visible: the pairs that are, taken: those of them that get a number.
     """
@@ -144,9 +144,9 @@ class _Given:
         return bool(torch.isclose(self.rows, places.double() + 1)[self.taken].all())
 
 
-def _given(
+def _pair_terms(
     run: Run, attention: AttentionOps, rerun: Callable[..., Run], product: MarkedOp, total: MarkedOp, place: int
-) -> _Given | None:
+) -> _PairTerms | None:
     """What a term gives each pair; None: more is done with it than to move it, or it is not known."""
     product_marks, marks, softmax = product.output_marks[0], total.pair, attention.softmax
     weights = None if softmax is None else softmax.value
@@ -166,7 +166,7 @@ def _given(
     if not taken.any() or not bool(torch.isclose(ones[taken], unit).all()):
         return None
     used = torch.unique((column[taken] / unit).round())
-    return _Given(row / unit, used, int(columns.max()), query, key, visible, taken)
+    return _PairTerms(row / unit, used, int(columns.max()), query, key, visible, taken)
 
 
 def _moved(
