@@ -82,8 +82,10 @@ class LeftOver(Attention):
 class Blocks(Attention):
     """Blocks of 16 see themselves and the one before: in a short sequence everything is seen."""
 
+    BLOCK = 16
+
     def hidden(self, n):
-        block = torch.arange(n) // 16
+        block = torch.arange(n) // self.BLOCK
         same = block[:, None] == block[None, :]
         return ~(same | ((block[:, None] - block[None, :]).abs() == 1))
 

@@ -103,7 +103,13 @@ def _numbers(run: Run) -> int:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     except (OSError, TypeError, SyntaxError):
         return MOST
-    written = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is int}
+    # those of a signature are the defaults
+    signatures = [node.args for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    spoken = {id(node) for each in signatures for node in ast.walk(each)}
+    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in spoken]
+    written = {node.value for node in constants if type(node.value) is int}
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    written |= {value for name in names if type(value := run.plan.namespace.get(name)) is int}
     sizes = [run.sizes[each] for each in map(str, run.plan.init.values()) if each in run.sizes and each not in WIDTHS]
     defaults = [each.default for each in parameters(kind) if each.name not in run.plan.init]
     return sum(written) + sum(sizes) + sum(each for each in defaults if type(each) is int)
