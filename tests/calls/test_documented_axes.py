@@ -213,7 +213,7 @@ class Listening(nn.Module):
     """Cross attention.
 
     Args:
-        x: input (N, L, E) of the decoder
+        x: (N, L, E) of the decoder
         memory: of the encoder (Tensor, optional)
         memory_mask: (N, keys), zero at padding
     """

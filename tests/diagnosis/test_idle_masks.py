@@ -101,3 +101,19 @@ def test_a_mask_that_hides_something_at_some_length_is_right(kind):
 )
 def test_a_mask_that_hides_nothing_is_told(kind, told):
     assert [each.kind for each in doctor(kind).faults] == [told]
+
+
+class Wrapped(nn.Module):
+    """What holds a layer of blocks writes no 16 of its own."""
+
+    def __init__(self, d_model):
+        super().__init__()
+        self.layer = Blocks(d_model)
+
+    def forward(self, x):
+        return x + self.layer(x)
+
+
+def test_the_numbers_of_a_layer_count_in_what_holds_it():
+    found = doctor(Wrapped)
+    assert (found.verdict, found.faults) == ("sound", ())

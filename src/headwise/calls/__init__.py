@@ -15,6 +15,7 @@ _HOME = {
     "mask_arguments": "mask_forms", "masks": "mask_forms", "methods_of": "forward_method",
     "parameters": "signature", "read": "source_hints",
     "seen_names": "cache_protocols", "ways": "cache_protocols", "whole": "signature",
+    "written": "function_trees",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from headwise.calls.forward_method import check_forward as check_forward
     from headwise.calls.forward_method import lacks_forward as lacks_forward
     from headwise.calls.forward_method import methods_of as methods_of
+    from headwise.calls.function_trees import written as written
     from headwise.calls.mask_forms import mask_arguments as mask_arguments
     from headwise.calls.mask_forms import masks as masks
     from headwise.calls.plan import Named as Named

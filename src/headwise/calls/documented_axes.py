@@ -56,7 +56,8 @@ BELOW = ("5", "3")
 
 def documented_axes(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The names of the axes of each argument whose shape the docstring of a class or of its forward gives."""
-    return _axes(_docstrings(target), names, NAME)
+    spoken = _spoken(_docstrings(target), names)
+    return {name: parts for name, parts in spoken.items() if len(parts) >= FEWEST and all(map(NAME.fullmatch, parts))}
 
 
 def documented_calls(
@@ -206,16 +207,6 @@ def _spoken(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, tup
         parts = next((each for each in every if not TYPES & {part.lower() for part in each}), [])
         if parts and all(WORDS.fullmatch(part) for part in parts):
             axes[name] = tuple("_".join(part.split()) for part in parts)
-    return axes
-
-
-def _axes(text: str, names: Sequence[str], form: re.Pattern[str]) -> dict[str, tuple[str, ...]]:
-    axes: dict[str, tuple[str, ...]] = {}
-    for name in names:
-        shapes = re.findall(SHAPE.format(name=re.escape(name)), text)
-        parts = tuple(part.strip() for part in shapes[0].split(",")) if shapes else ()
-        if len(parts) >= FEWEST and all(form.fullmatch(part) for part in parts):
-            axes[name] = parts
     return axes
 
 

@@ -79,14 +79,14 @@ def find(
             break
         if _is_idle(wish, failures, unfit):
             continue
-        full, granted = _whole(wish, target, built, reading, finite), longest if is_last else min(longest, budget.left)
+        granted = min(longest, budget.left) if second is None else longest
+        full = _whole(wish, target, built, reading, finite)
         search = Search(tried_on, namespace, reading, full, user_files=tuple(user_files), work=granted)
         result = search.run()
         second = search if not result.plans and search.bench.ran.is_contrary else second
         has_nan = has_nan or result.has_nan
         plans, missed = _of_target(result, target, wish.numbers, built)
         if wish.is_bare:
-            # the mask's sizes are none of the call's: it may stand as it is
             unfit = next(iter(plans), None)
             continue
         if plans and (unfit is None or any(plan.mask for plan in plans)):

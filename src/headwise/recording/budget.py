@@ -105,5 +105,6 @@ class Counting(TorchFunctionMode):
 def _summed(function: Callable[..., Any], args: Sequence[Any]) -> int:
     """How many products each number of a projection is the sum of; 0: it is none."""
     weight = args[1] if len(args) > 1 else None
-    is_weighed = getattr(function, "__name__", "") in WEIGHED and isinstance(weight, Tensor) and weight.ndim > 1
-    return weight.numel() // weight.shape[0] if is_weighed and isinstance(weight, Tensor) and weight.shape[0] else 0
+    if getattr(function, "__name__", "") not in WEIGHED or not isinstance(weight, Tensor) or not weight.numel():
+        return 0
+    return weight.numel() // weight.shape[0]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
-import textwrap
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from headwise.calls import parameters
+from headwise.calls import parameters, written
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, find_pattern
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import TensorSeen
@@ -82,9 +80,10 @@ def _unread(span: Span) -> Iterator[tuple[ast.Assign, str]]:
 
 def unmet_conditions(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """Two conditions on places that a mask asks for at once and that never hold together, however long the sequence."""
-    length = 2 * _numbers(run) + run.sizes.get("L", 0)
-    is_joined = any(entry.name in JOINED or entry.last in JOINED for entry in run.seen)
-    if "L" not in run.sizes or not is_joined or length > MOST:
+    if "L" not in run.sizes or not any(map(_is_idle, run.seen)):
+        return []
+    length = 2 * _numbers(run) + run.sizes["L"]
+    if length > MOST:
         return []
     longer = rerun(sizes={name: length + size if name in ("L", "S") else size for name, size in run.sizes.items()})
     if longer.failure is not None:
@@ -97,22 +96,25 @@ def unmet_conditions(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
 
 
 def _numbers(run: Run) -> int:
-    """The sum of the whole numbers that may say how far a condition reaches: those of the class, and its parameters."""
-    kind = run.target if isinstance(run.target, type) else type(run.target)
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-    except (OSError, TypeError, SyntaxError):
-        return MOST
-    # those of a signature are the defaults
-    signatures = [node.args for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    spoken = {id(node) for each in signatures for node in ast.walk(each)}
-    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in spoken]
-    written = {node.value for node in constants if type(node.value) is int}
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    written |= {value for name in names if type(value := run.plan.namespace.get(name)) is int}
-    sizes = [run.sizes[each] for each in map(str, run.plan.init.values()) if each in run.sizes and each not in WIDTHS]
-    defaults = [each.default for each in parameters(kind) if each.name not in run.plan.init]
-    return sum(written) + sum(sizes) + sum(each for each in defaults if type(each) is int)
+    """The sum of the whole numbers that may say how far a condition reaches: those that the code of a class, of its
+    helpers and of its layers writes, and those that these are built with.
+    """
+    plan, target = run.plan, run.target
+    kind = target if isinstance(target, type) else type(target)
+    nodes = [node for _, tree in written(kind, plan.namespace) for part in tree.body for node in ast.walk(part)]
+    named = {node.id for node in nodes if isinstance(node, ast.Name)}
+    layers = {type(module) for module in target.modules()} if isinstance(target, nn.Module) else {kind}
+    user_layers = [layer for layer in layers if not layer.__module__.startswith("torch.")]
+    numbers = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    values = [
+        *numbers,
+        *(plan.namespace.get(name) for name in named),
+        *(value for layer in user_layers for value in vars(layer).values()),
+        *(run.sizes[name] for name in map(str, plan.init.values()) if name in run.sizes and name not in WIDTHS),
+        *(parameter.default for layer in user_layers for parameter in parameters(layer)
+          if layer is not kind or parameter.name not in plan.init),
+    ]  # fmt: skip
+    return sum(value for value in values if type(value) is int)
 
 
 def _unmet(run: Run) -> Iterator[MarkedOp]:

@@ -27,7 +27,7 @@ def single_entries(run: Run) -> list[Suspect]:
     for entry in run.seen:
         if entry.last in SOFTMAXES and entry.results & taken:
             axis, shape = _axis(entry), entry.inputs[0].shape
-            if axis is not None and shape and shape[axis] == 1 and any(size > 1 for size in shape):
+            if axis is not None and shape[axis] == 1 and any(size > 1 for size in shape):
                 return [Suspect("softmax-single-entry", entry.span, proved=True)]
     return []
 
