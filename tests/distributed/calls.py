@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 import headwise as hw
 from headwise.distributed.attention import attention
@@ -74,6 +74,13 @@ CROSS_MASKS: dict[str, Callable[[int, int, int], "hw.Mask | None"]] = {
     "dense, a head each": lambda L, S, H: hw.allowed(_random(1, H, L, S, seed=4) < 0.3),
     "a rule": lambda L, S, H: hw.window(before=9, after=2) & hw.rule(_rule),
 }
+
+
+class Attending(nn.Module):
+    """A module that calls attention on what it is given."""
+
+    def forward(self, *tensors: Tensor, **rules: Any) -> Tensor:
+        return attention(*tensors, **rules)
 
 
 class Case(NamedTuple):
@@ -145,18 +152,21 @@ def _plain_additive(q: Tensor, k: Tensor, v: Tensor, *, weight: Tensor, allowed:
     return (weights if allowed is None else weights.masked_fill(~allowed, 0.0)).to(q.dtype) @ v
 
 
-def on_rank(_rank: int, case: Case, layout: str, way: str, keys: str | None = None) -> dict[str, Tensor]:
+def on_rank(
+    _rank: int, case: Case, layout: str, way: str, keys: str | None = None, device: str = "cpu"
+) -> dict[str, Tensor]:
     """What one rank gives, and its tokens. keys: of a source, its layout, None: they are whole on each rank."""
-    rules = case.rules()
+    rules = {name: value.to(device) if hasattr(value, "to") else value for name, value in case.rules().items()}
     L, S = case.lengths
     queries = spread(L, dist.group.WORLD, mask=rules["mask"] if case.source is None else None, layout=layout)
     source = None if keys is None else spread(S, dist.group.WORLD, layout=keys)
     held = queries if case.source is None else queries.with_keys(source)
-    q, k, v, go = case.tensors()
+    q, k, v, go = (t.to(device) for t in case.tensors())
     of_keys = queries if case.source is None else source
     k, v = (t if of_keys is None else of_keys.local(t, dim=2) for t in (k, v))
     mine = (queries.local(q, dim=2), k, v, queries.local(go, dim=2))
-    found = run(lambda q, k, v, **more: attention(q, k, v, spread=held, way=way, **more), mine, rules)
+    made = run(lambda q, k, v, **more: attention(q, k, v, spread=held, way=way, **more), mine, rules)
+    found = {name: t.cpu() for name, t in made.items()}
     return {**found, "tokens": queries.tokens, "key tokens": torch.arange(0) if of_keys is None else of_keys.tokens}
 
 
@@ -179,9 +189,11 @@ def joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {**whole, **{n: torch.stack([part[n] for part in parts]).sum(0) for n in ("k", "v")}, **shared}
 
 
-def assert_one_set_of_numbers(ranks: int, case: Case, layout: str, way: str, keys: str | None = None) -> None:
+def assert_one_set_of_numbers(
+    ranks: int, case: Case, layout: str, way: str, keys: str | None = None, device: str = "cpu"
+) -> None:
     """The law: outputs and gradients as near to float64 as plain PyTorch's in one process, times two."""
-    found, (exact, plain) = joined(on_ranks(ranks, on_rank, case, layout, way, keys)), in_one_process(case)
+    found, (exact, plain) = joined(on_ranks(ranks, on_rank, case, layout, way, keys, device)), in_one_process(case)
     assert set(found) == set(exact)
     for name, t in found.items():
         try:

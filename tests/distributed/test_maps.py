@@ -17,7 +17,7 @@ from headwise.errors import ArgumentError, StaleMapError
 from headwise.maps import AttentionMap
 from headwise.pages.encode_maps import Carried, carry
 from headwise.testing import assert_within_budget
-from tests.distributed.calls import MASKS, RULES, Case
+from tests.distributed.calls import MASKS, RULES, Attending, Case
 from tests.distributed.ranks import on_ranks
 from tests.distributed.readings import assert_readings, readings
 from tests.maps.oracle import Dense, doubled
@@ -25,13 +25,6 @@ from tests.optional import require
 
 # ranks, layout and way of each call
 RUNS = [(2, "zigzag", "ring"), (3, "striped", "gather"), (4, "contiguous", "heads")]
-
-
-class Attending(nn.Module):
-    """A module that calls attention on what it is given."""
-
-    def forward(self, *tensors: Tensor, **rules: Any) -> Tensor:
-        return hw.distributed.attention(*tensors, **rules)
 
 
 def watched(

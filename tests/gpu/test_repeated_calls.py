@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import headwise as hw
 from headwise.errors import BackendError, ShapeError
 from headwise.masks import as_mask
-from headwise.ops import repeated_calls
+from headwise.ops import call_keys, guarded_calls, repeated_calls
 from headwise.ops.device_calls import DeviceCall
 from headwise.ops.repeated_calls import RepeatedCall
 from headwise.testing import assert_within_budget, exact_attention, plain_attention
@@ -23,7 +23,7 @@ AT = Shape(B=2, Hq=4, Hk=4, Lq=64, Lk=64, D=32, Dv=32)
 def known(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout: float = 0.0) -> Any:
     """What is remembered of a call."""
     rules = {"mask": mask, "attn_bias": None, "scale": None, "softcap": None, "sink": None, "dropout": dropout}
-    key = repeated_calls.key_of(q, k, v, {**rules, "generator": None}, "auto")  # type: ignore[typeddict-item]
+    key = call_keys.key_of(q, k, v, {**rules, "generator": None}, "auto")  # type: ignore[typeddict-item]
     return None if key is None else repeated_calls.find(as_mask(mask), key)
 
 
@@ -71,7 +71,7 @@ def test_a_call_is_remembered(mask: Any, wanted: type) -> None:
     hw.attention(q, k, v, mask=here)
     assert type(known(q, k, v, here)) is wanted
     # a mask that is a tensor is known to the guards as the mask that it was made into
-    assert repeated_calls.recognized(q, k, v, as_mask(here), None, "auto") is not None
+    assert guarded_calls.recognized(q, k, v, as_mask(here), None, "auto") is not None
     with sdpa_kernel(SDPBackend.MATH):
         assert known(q, k, v, here) is None
     with pytest.raises(ShapeError, match="Hk=5 must divide Hq=4"):

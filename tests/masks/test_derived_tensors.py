@@ -13,7 +13,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import headwise as hw
 from headwise.errors import MaskError
-from headwise.masks.derived_tensors import MOST_BYTES, MOST_COMPARED, MOST_RESULTS, derived, room, table
+from headwise.masks.derived_tensors import (
+    MOST_BYTES,
+    MOST_BYTES_COMPARED,
+    MOST_COMPARED,
+    MOST_RESULTS,
+    derived,
+    room,
+    table,
+)
 from tests.cases import MASKS, Shape, tensors
 
 EVEN = Shape(Lq=7, D=8, Dv=8)
@@ -216,3 +224,28 @@ def test_a_tensor_whose_axes_change_places_is_noticed() -> None:
     mask.t.t_()
     after = hw.attention(q, q, q, mask=mask)
     assert not torch.equal(before, after)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda t: t,
+        # no whole number of words, and none from a whole number on
+        lambda t: t[:, :-1].contiguous(),
+        lambda t: t.flatten()[3 : 3 + 128 * 200].view(128, 200),
+        lambda t: t.mT,
+        lambda t: t[:, ::2],
+    ],
+    ids=["whole words", "other bytes", "from within a word", "turned", "every second"],
+)
+@pytest.mark.parametrize("place", [(0, 0), (127, 99), (-1, -1)])
+def test_one_entry_of_a_large_tensor_that_changes_is_noticed(of: Callable[[Tensor], Tensor], place: tuple[int, int]):
+    dense = of(torch.rand(256, 256, generator=torch.Generator().manual_seed(0)) < 0.5)
+    assert dense.numel() > MOST_BYTES_COMPARED
+    kept = table(mask := hw.allowed(dense))
+    assert kept is not None
+    assert kept.is_current()
+    # past what torch counts
+    dense.data[place] = ~dense[place]
+    assert not kept.is_current()
+    assert table(mask) is not kept

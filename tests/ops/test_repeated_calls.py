@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 import headwise as hw
 from headwise.errors import ArgumentError, BackendError, ShapeError
 from headwise.masks import derived_tensors
-from headwise.ops import repeated_calls
+from headwise.ops import call_keys, guarded_calls, repeated_calls
 from headwise.ops.second_derivative import SecondDerivative
 from tests.cases import MASKS, SHAPES, Shape, tensors
 
@@ -30,7 +30,7 @@ EVEN = Shape(D=8, Dv=8)
 @pytest.fixture(autouse=True)
 def no_call_before() -> None:
     repeated_calls._without_mask.clear()
-    repeated_calls._guarded_without_mask.guarded = ()
+    repeated_calls.without_mask.guarded = ()
     # masks without tensors are equal to those of earlier tests, and share what was kept with them
     derived_tensors._table_of_numbers.cache_clear()
     hw.causal().__dict__.pop("_table", None)
@@ -56,7 +56,7 @@ def known(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, backend: str = "aut
         "generator": None,
         **given,
     }
-    key = repeated_calls.key_of(q, k, v, {"mask": mask, **rules}, backend)
+    key = call_keys.key_of(q, k, v, {"mask": mask, **rules}, backend)
     return key is not None and isinstance(repeated_calls.find(mask, key), repeated_calls.RepeatedCall)
 
 
@@ -105,20 +105,20 @@ class TestRecognized:
         of = None if mask == "none" else MASKS[mask](EVEN)
         hw.attention(q, k, v, mask=of, scale=1.0)
         first = {"q": q, "k": k, "v": v, "mask": of, "scale": 1.0, "backend": "auto"}
-        known = repeated_calls.recognized(**first)
+        known = guarded_calls.recognized(**first)
         assert known is not None
-        assert known is repeated_calls.recognized(**first)
-        assert repeated_calls.recognized(*(t.clone() for t in (q, k, v)), of, 1.0, "auto") is known
+        assert known is guarded_calls.recognized(**first)
+        assert guarded_calls.recognized(*(t.clone() for t in (q, k, v)), of, 1.0, "auto") is known
         for name, other in OTHERS.items():
-            assert repeated_calls.recognized(**{**first, **other(q, k, v)}) is None, name
+            assert guarded_calls.recognized(**{**first, **other(q, k, v)}) is None, name
         for name, around in AROUND.items():
             with around():
-                assert repeated_calls.recognized(**first) is None, name
+                assert guarded_calls.recognized(**first) is None, name
         torch.set_num_threads(2)
-        assert repeated_calls.recognized(**first) is None
+        assert guarded_calls.recognized(**first) is None
         torch.set_num_threads(1)
         if of is not None:
-            assert repeated_calls.recognized(**{**first, "mask": of & hw.window(before=2)}) is None
+            assert guarded_calls.recognized(**{**first, "mask": of & hw.window(before=2)}) is None
 
     @pytest.mark.parametrize("comes_first", [torch.no_grad, torch.enable_grad])
     def test_grad_mode_is_part_of_a_call_and_stays_as_it_is(self, comes_first: Any) -> None:
@@ -148,7 +148,7 @@ class TestRecognized:
         seen: list[Any] = []
 
         def call(*given: Tensor) -> Tensor:
-            seen.append(repeated_calls.recognized(*given, None, None, "auto"))
+            seen.append(guarded_calls.recognized(*given, None, None, "auto"))
             return given[0]
 
         torch.func.vmap(call, in_dims=(None, None, 0))(q, k, torch.stack([v, v]))
@@ -160,21 +160,21 @@ class TestRecognized:
         keep = torch.arange(EVEN.Lk).expand(EVEN.B, -1) < EVEN.Lk - 2
         mask = hw.keys(keep := keep.contiguous())
         hw.attention(q, k, v, mask=mask)
-        assert repeated_calls.recognized(q, k, v, mask, None, "auto") is not None
+        assert guarded_calls.recognized(q, k, v, mask, None, "auto") is not None
         keep.data[:, 0] = False
-        assert repeated_calls.recognized(q, k, v, mask, None, "auto") is None
+        assert guarded_calls.recognized(q, k, v, mask, None, "auto") is None
         changed = hw.attention(q, k, v, mask=mask)
         assert torch.equal(changed, hw.attention(q, k, v, mask=hw.keys(keep.clone())))
 
     def test_the_newest_are_and_what_is_forgotten_is_not(self) -> None:
         q, k, v = tensors(EVEN)
         mask, causal = MASKS["padding"](EVEN), hw.causal()
-        sizes = range(1, repeated_calls.MOST_GUARDED + 2)
+        sizes = range(1, guarded_calls.MOST_GUARDED + 2)
         for B in sizes:
             some = [t[:1].repeat(B, 1, 1, 1) for t in (q, k, v)]
             hw.attention(*some, mask=causal)
         found = [
-            repeated_calls.recognized(*(t[:1].repeat(B, 1, 1, 1) for t in (q, k, v)), causal, None, "auto")
+            guarded_calls.recognized(*(t[:1].repeat(B, 1, 1, 1) for t in (q, k, v)), causal, None, "auto")
             for B in sizes
         ]
         assert [each is None for each in found] == [True, *(False for _ in sizes[1:])]
@@ -182,9 +182,39 @@ class TestRecognized:
         kept = derived_tensors.plain_table(mask)
         assert kept is not None
         assert kept.guarded
-        for key in list(kept.results):
-            kept.forget(key)
+        (known,) = kept.guarded
+        kept.add("another", None, 0)
+        kept.forget("another")
+        assert kept.guarded == (known,)
+        kept.forget(known.key)
         assert not kept.guarded
+
+    @pytest.mark.parametrize("mask", ["none", "causal"])
+    def test_one_that_is_found_twice_in_turn_is_and_of_many_in_turn_none_takes_the_place_of_another(
+        self, mask: str
+    ) -> None:
+        q, k, v = tensors(EVEN)
+        of = None if mask == "none" else MASKS[mask](EVEN)
+        calls = [tuple(t[:1].repeat(B, 1, 1, 1) for t in (q, k, v)) for B in range(1, guarded_calls.MOST_GUARDED + 3)]
+        guarded = []
+        for _ in range(3):
+            for call in calls:
+                hw.attention(*call, mask=of)
+            guarded.append(repeated_calls.table_of(of).guarded)
+        assert guarded == guarded[:1] * 3
+        found = [guarded_calls.recognized(*call, of, None, "auto") for call in calls]
+        assert [each is None for each in found] == [True, True, *(False for _ in calls[2:])]
+        hw.attention(*calls[0], mask=of)
+        first = hw.attention(*calls[0], mask=of)
+        assert guarded_calls.recognized(*calls[0], of, None, "auto") is not None
+        assert torch.equal(hw.attention(*calls[0], mask=of), first)
+
+    def test_one_that_is_guarded_and_called_in_another_way_is_guarded_once(self) -> None:
+        q, k, v = tensors(EVEN)
+        for _ in range(4):
+            # a whole number of dropout is not compared with
+            hw.attention(q, k, v, dropout=0)
+        assert len(repeated_calls.without_mask.guarded) == 1
 
 
 def test_what_is_known_depends_on_the_mask_and_its_sizes() -> None:

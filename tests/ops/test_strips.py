@@ -37,12 +37,16 @@ class TestInTinyTiles:
         groups = shape.Hq // shape.Hk
         given: Mask | None = as_mask(MASKS[mask](shape))
         sizes = Sizes(shape.B, shape.Hq, shape.Lq, shape.Lk)
-        held, asked = counted(strips(given, sizes, groups, MOST), shape, groups)
-        open_pairs = dense_mask(given, shape)
-        open_pairs = torch.ones(held.shape, dtype=torch.bool) if open_pairs is None else open_pairs.expand(held.shape)
-        assert int(held.max() if held.numel() else 0) <= 1
-        assert bool((held[open_pairs] == 1).all())
-        assert bool((open_pairs | asked)[held == 1].all())
+        found = [strips(given, sizes, groups, MOST, spare=spare) for spare in (0, 40, 1 << 20)]
+        for each in found:
+            held, asked = counted(each, shape, groups)
+            open_pairs = dense_mask(given, shape)
+            pairs = torch.ones(held.shape, dtype=torch.bool) if open_pairs is None else open_pairs.expand(held.shape)
+            assert int(held.max() if held.numel() else 0) <= 1
+            assert bool((held[pairs] == 1).all())
+            assert bool((pairs | asked)[held == 1].all())
+        totals = [each.total for each in found]
+        assert [total.pairs for total in totals] == sorted(total.pairs for total in totals)
 
     def test_scores_of_a_strip_are_as_few_as_was_asked_or_one_row_of_tiles(self) -> None:
         for strip in strips(None, Sizes(3, 4, 9, 11), 2, 100):
@@ -76,3 +80,19 @@ def test_padding_of_a_sample_is_not_computed_and_that_of_another_not_touched() -
 def test_samples_whose_tiles_agree_are_computed_together() -> None:
     found = strips(hw.lengths([200, 250]), Sizes(2, 4, 256, 256), 2, 1 << 22)
     assert [strip.samples for strip in found] == [slice(0, 2)]
+
+
+def test_a_strip_less_may_take_as_many_pairs_more_as_it_costs() -> None:
+    sizes, causal = Sizes(1, 8, 512, 512), hw.causal() & hw.window(keys=512)
+    found = {spare: strips(causal, sizes, 1, 1 << 24, rows=2048, spare=spare) for spare in (0, 1 << 17, 1 << 20)}
+    assert [strip.rows.stop for strip in found[0]] == [128, 256, 384, 512]
+    # two rows of tiles see one tile more: 8 heads of 128 x 128 pairs, which is 1 << 17
+    assert [(strip.rows, strip.columns, strip.mixed) for strip in found[1 << 17]] == [
+        (slice(0, 256), (slice(0, 256),), (slice(0, 256),)),
+        (slice(256, 512), (slice(0, 512),), (slice(256, 512),)),
+    ]
+    assert [strip.rows for strip in found[1 << 20]] == [slice(0, 512)]
+    # what lies between runs of columns is never computed
+    apart = hw.prefix(128) & hw.causal() | hw.window(keys=128) & hw.causal()
+    runs = [strip.columns for strip in strips(apart, sizes, 1, 1 << 24, rows=2048, spare=1 << 17)]
+    assert runs[-1] == (slice(0, 128), slice(256, 512))

@@ -25,6 +25,8 @@ Bytes = tuple[torch.Size, bytes]
 MOST_COMPARED = 1 << 18
 # and up to so many bytes as bytes: an operation of torch costs more than to read them
 MOST_BYTES_COMPARED = 1 << 14
+# the bytes of the entries by which larger ones are compared
+WORD = 8
 # a mask that meets new sizes at each step, as in decoding, forgets the oldest results
 MOST_RESULTS = 64
 # masks without tensors are equal by their numbers, and share one table
@@ -65,7 +67,7 @@ class DerivedTable:
                 if string_at(t.data_ptr(), len(held)) != held:
                     return False
             elif t.device.type == "cpu":
-                if not torch.equal(t, copy):
+                if not _are_equal(t, copy):
                     return False
             elif t._version != version:
                 return False
@@ -86,7 +88,7 @@ class DerivedTable:
 
     def forget(self, key: Hashable) -> None:
         if self.results.pop(key, MISSING) is not MISSING:
-            self.guarded = ()
+            self.guarded = tuple(known for known in self.guarded if known.key != key)
             room.free(id(self), key)
 
 
@@ -277,6 +279,21 @@ def _copy(t: Tensor) -> Tensor | Bytes:
 @lru_cache(maxsize=MOST_TABLES)
 def _table_of_numbers(_: Mask) -> DerivedTable:
     return DerivedTable((), (), ())
+
+
+def _are_equal(t: Tensor, copy: Tensor) -> bool:
+    """Whether two tensors on the CPU hold the same bytes in the same shape."""
+    if t.shape != copy.shape:
+        return False
+    if _is_of_words(t) and _is_of_words(copy):
+        # torch compares entry by entry, and eight of a bool tensor are one word
+        t, copy = (each.flatten().view(torch.int64) for each in (t, copy))
+    return torch.equal(t, copy)
+
+
+def _is_of_words(t: Tensor) -> bool:
+    """Whether a tensor may be viewed as words."""
+    return t.is_contiguous() and t.nbytes % WORD == 0 == t.storage_offset() * t.element_size() % WORD
 
 
 def has_function(mask: Mask) -> bool:

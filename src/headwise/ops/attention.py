@@ -10,10 +10,11 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from headwise.masks import Mask
 from headwise.masks.tensor_masks import known_mask
-from headwise.ops import repeated_calls, sdpa
+from headwise.ops import guarded_calls, repeated_calls, sdpa
 from headwise.ops.active_spread import check_not_spread
 from headwise.ops.backends import Backend, Choice, choose, report
 from headwise.ops.call import Rules, autocasts, cast_by_autocast, checked
+from headwise.ops.call_keys import key_of
 from headwise.ops.foreign_arguments import BY_PLACE, CALLING
 from headwise.wording.hints import hinted
 
@@ -56,14 +57,16 @@ def attention(
     """
     check_not_spread("hw.attention")
     is_handled, output = has_torch_function((q, k, v)), None
-    if not is_handled and isinstance(mask, Tensor) and (known := known_mask(mask)) is not None:
-        mask = known
+    if not is_handled and isinstance(mask, Tensor) and (made := known_mask(mask)) is not None:
+        mask = made
     is_plain = attn_bias is None and sink is None and softcap is None and generator is None
     # False equals 0.0, and is refused
     if is_plain and not is_handled and type(dropout) is float and dropout == 0:
-        output, is_result = repeated_calls.again(q, k, v, mask, scale, backend)
-        if output is not None and is_result:
-            return output
+        known = guarded_calls.recognized(q, k, v, mask, scale, backend)
+        if known is not None:
+            output, is_result = known.call.run(q, k, v, mask, known.numbers)
+            if is_result:
+                return output
     rules: Rules = {
         "mask": mask, "attn_bias": attn_bias, "scale": scale, "softcap": softcap, "sink": sink,
         "dropout": dropout, "generator": generator,
@@ -113,14 +116,16 @@ def backends(
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, backend: str, rules: Rules) -> Tensor:
     """Attention by what is repeated of the call, or checked."""
-    key = repeated_calls.key_of(q, k, v, rules, backend)
+    key = key_of(q, k, v, rules, backend)
     if key is not None:
-        repeated = repeated_calls.find(rules["mask"], key)
+        mask = rules["mask"]
+        repeated = repeated_calls.find(mask, key)
         if repeated is None:
             return _run(q, k, v, backend, rules, key)
         if isinstance(repeated, Backend):
             return repeated.run(checked(q, k, v, **rules))
-        out, is_result = repeated.run(q, k, v, rules["mask"])
+        out, is_result = repeated.run(q, k, v, mask)
+        guarded_calls.met_again(mask, key, (q, k, v), repeated, out)
         return out if is_result else sdpa.run(checked(q, k, v, **rules), made=out)
     if not autocasts(q):
         return _run(q, k, v, backend, rules)
@@ -134,6 +139,6 @@ def _run(q: Tensor, k: Tensor, v: Tensor, backend: str, rules: Rules, key: Hasha
     call = checked(q, k, v, **rules)
     chosen = choose(call, backend)
     out = chosen.run(call)
-    if key is not None:
-        repeated_calls.remember(call, key, chosen, out)
+    if key is not None and (kept := repeated_calls.remember(call, key, chosen)) is not None:
+        guarded_calls.guard(kept[0], key, (call.q, call.k, call.v), kept[1], out)
     return out

@@ -26,6 +26,8 @@ TENSORS = ("q", "k", "v", "weight", "attn_bias", "sink")
 SCORES, ADDITIVE_SCORES = 1 << 22, 1 << 18
 # torch's fused kernel holds none of them, and is fastest from 768 rows on
 FUSED_SCORES, FUSED_ROWS = 1 << 24, 2048
+# a call of it for another strip takes as long as so many pairs, measured with AVX2
+SPARE = 1 << 17
 
 
 def why_not(call: Call) -> str:
@@ -202,11 +204,13 @@ class Tiled(torch.autograd.Function):
 def strips_of(call: Call) -> Strips:
     """The strips of a call, cut once."""
     if "strips" not in call.prepared:
-        most, rows, has_squares = _most_scores(call), None, False
+        most, rows, has_squares, spare = _most_scores(call), None, False, 0
         if fits_torch(call, is_dropped=call.dropout > 0):
             # the kernel writes -inf before it scales, which a scale of 0 or less turns into NaN or inf
-            most, rows, has_squares = FUSED_SCORES, FUSED_ROWS, call.multiplier > 0
-        call.prepared["strips"] = strips(call.mask, call.sizes, call.groups, most, rows=rows, has_squares=has_squares)
+            most, rows, has_squares, spare = FUSED_SCORES, FUSED_ROWS, call.multiplier > 0, SPARE
+        call.prepared["strips"] = strips(
+            call.mask, call.sizes, call.groups, most, rows=rows, has_squares=has_squares, spare=spare
+        )
     cut: Strips = call.prepared["strips"]
     return cut
 
@@ -235,8 +239,8 @@ def _room(
 
 def _by_mask(call: Call, drops: Drops | None, *, is_fused: bool) -> tuple[Workspace, Strips]:
     """The same by strips that ask the mask, of a size to hold their scores where torch's kernel does not run."""
-    most, rows = (FUSED_SCORES, FUSED_ROWS) if is_fused else (_most_scores(call), None)
-    cut = strips(call.mask, call.sizes, call.groups, most, rows=rows)
+    most, rows, spare = (FUSED_SCORES, FUSED_ROWS, SPARE) if is_fused else (_most_scores(call), None, 0)
+    cut = strips(call.mask, call.sizes, call.groups, most, rows=rows, spare=spare)
     return Workspace.of(call, cut, is_dropped=drops is not None), cut
 
 

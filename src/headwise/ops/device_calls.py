@@ -36,7 +36,9 @@ class DeviceCall:
     may_hide_keys: bool
     may_have_empty_rows: bool
 
-    def run(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None) -> tuple[Tensor, bool]:
+    def run(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, _numbers: int = 0
+    ) -> tuple[Tensor, bool]:
         """The outputs (B, Hq, Lq, Dv), and True: they are the result."""
         if not isinstance(mask, Mask):
             raise AssertionError("what is kept with a mask is run with it")

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.autograd import forward_ad
-from torch.compiler import is_dynamo_compiling
+from torch import Tensor
 
 from headwise.masks import Mask
-from headwise.masks.derived_tensors import DerivedTable, is_capturing, layout_table, plain_table, room, table
+from headwise.masks.derived_tensors import DerivedTable, layout_table, plain_table, room, table
 from headwise.masks.leaves import Allowed, Causal
 from headwise.ops import grouped_queries, sdpa
 from headwise.ops.backends import Backend
-from headwise.ops.call import Call, Rules
+from headwise.ops.call import Call
 from headwise.ops.dense_mask import may_have_empty_rows, may_hide_keys
 from headwise.ops.device_calls import DeviceCall, device_call
 from headwise.ops.sdpa_arguments import Kernel, arguments
@@ -30,14 +28,9 @@ MOST_SCORES_KEPT = 1 << 20
 # on a GPU a mask of numbers, 32 MiB in halves
 MOST_DEVICE_SCORES_KEPT = 1 << 24
 
-PLAIN = (Tensor, nn.Parameter)
-
-# what compares three tensors with those of a call before in one step: their types, dtypes, sizes, strides, devices,
-# what requires gradients, and the modes and transforms that are at work, but not grad mode; not in every torch
-Guards: Any = getattr(torch._C._dynamo.guards, "TensorGuards", None)
-# the newest calls that are recognized by their guards, those with one mask
-MOST_GUARDED = 4
 _without_mask: dict[Hashable, RepeatedCall | DeviceCall | Backend] = {}
+# what guards recognize of these
+without_mask = DerivedTable((), (), ())
 
 
 @dataclass(slots=True, frozen=True)
@@ -61,13 +54,11 @@ class RepeatedCall:
     has_masked: bool = False
     has_tail: bool = False
 
-    def run(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, *, numbers: int = 0
-    ) -> tuple[Tensor, bool]:
+    def run(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, numbers: int = 0) -> tuple[Tensor, bool]:
         """What torch's kernel gives (B, Hq, Lq, Dv), and whether it is the result.
 
         It is not where NaN or inf may have come in: that is left to the checked way, which takes it from here.
-        mask: not read, since attn_mask was made of it. numbers: how many k and the outputs hold, where `GuardedCall`
+        mask: not read, since attn_mask was made of it. numbers: how many k and the outputs hold, where a `GuardedCall`
         says so.
         """
         if self.joined:
@@ -83,161 +74,27 @@ class RepeatedCall:
         return out, not out.requires_grad or self.second.attach(out)
 
 
-class GuardedCall(NamedTuple):
-    """A repeated call, and what recognizes it: guards of q, k and v, and all else that its key holds.
-
-    has_grad: whether grad mode was on. stream: the CUDA stream on which what is kept was made; 0: none. numbers: how
-    many k and the outputs hold alike, where both lie in memory without gaps, the call is small, float32 and
-    differentiated; else 0.
-    """
-
-    guards: Any
-    scale: float | None
-    backend: str
-    threads: int
-    has_grad: bool
-    numbers: int
-    stream: int
-    call: RepeatedCall | DeviceCall
-
-    def run(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None) -> tuple[Tensor, bool]:
-        """What its call gives."""
-        if self.numbers and isinstance(self.call, RepeatedCall):
-            return self.call.run(q, k, v, mask, numbers=self.numbers)
-        return self.call.run(q, k, v, mask)
-
-
-# those without a mask; a mask keeps its own
-_guarded_without_mask = DerivedTable((), (), ())
-
-
-def again(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, scale: float | None, backend: str
-) -> tuple[Tensor | None, bool]:
-    """What `run` gives of a call without further rules that is recognized; of others None and False."""
-    known = recognized(q, k, v, mask, scale, backend)
-    return (None, False) if known is None else known.run(q, k, v, mask)
-
-
-def recognized(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, scale: float | None, backend: str
-) -> GuardedCall | None:
-    """What `find` gives for the key of a call without further rules, in half the time; None: ask for its key."""
-    # what other compilers trace is no plain tensor, which the guards refuse
-    if is_dynamo_compiling():
-        return None
-    kept: DerivedTable | None = _guarded_without_mask
-    if mask is not None:
-        kept = getattr(mask, "_table", None) or getattr(mask, "_layout_table", None)
-    if kept is None or (mask is not None and q.is_cuda and is_capturing()):
-        return None
-    for known in kept.guarded:
-        if (
-            known.guards.check(q, k, v)
-            and type(known.scale) is type(scale)
-            and known.scale == scale
-            and type(backend) is str
-            and known.backend == backend
-            and known.has_grad is torch.is_grad_enabled()
-            and known.threads == torch.get_num_threads()
-            and forward_ad._current_level < 0
-            and _kernels_are_on(q)
-            and known.stream == _stream(q)
-        ):
-            return known if not kept.tensors or kept.is_current() else None
-    return None
-
-
-def _kernels_are_on(q: Tensor) -> bool:
-    """Whether torch may take each of the fused kernels that it has where q is."""
-    if not torch._C._get_flash_sdp_enabled():
-        return False
-    return q.is_cpu or (torch._C._get_mem_efficient_sdp_enabled() and torch._C._get_cudnn_sdp_enabled())
-
-
-def _stream(q: Tensor) -> int:
-    """The CUDA stream on which a call runs: what was made on another may not be there yet; 0: on the CPU."""
-    return 0 if q.is_cpu else int(torch._C._cuda_getCurrentRawStream(q.get_device()))
-
-
-def _guard(kept: DerivedTable, key: Any, call: Call, repeated: RepeatedCall | DeviceCall, out: Tensor) -> None:
-    """Have the next such calls recognized; key: theirs, which has no further rules."""
-    _, _, scale, backend, _, threads, _, stream = key
-    guards = Guards(call.q, call.k, call.v, dynamic_dims_sizes=None, dynamic_dims_strides=None)
-    k, numbers = call.k, out.numel()
-    is_small = k.is_cpu and out.requires_grad and k.dtype is torch.float32 and k.numel() == numbers < sdpa.GRAIN
-    has_gaps = not (is_small and _is_dense(k) and _is_dense(out))
-    has_grad = torch.is_grad_enabled()
-    newest = GuardedCall(guards, scale, backend, threads, has_grad, 0 if has_gaps else numbers, stream, repeated)
-    kept.guarded = (newest, *kept.guarded[: MOST_GUARDED - 1])
-
-
-def _is_dense(t: Tensor) -> bool:
-    """Whether heads or tokens follow one another in memory without gaps."""
-    return t.is_contiguous() or t.transpose(1, 2).is_contiguous()
-
-
-def key_of(q: Tensor, k: Tensor, v: Tensor, rules: Rules, backend: str) -> Hashable | None:
-    """All that the checks of a call and the choice of its backend read beside the mask; None: it must be checked.
-
-    None: while compiling, under a transform, a dispatch mode or autocast, for tensors that are not plain ones on the
-    CPU or one CUDA device, with a bias, and with a mask while a CUDA graph is captured.
-    """
-    if torch.compiler.is_compiling() or (backend != "auto" and backend != "sdpa") or rules["attn_bias"] is not None:
-        return None
-    scale, sink, dropout = rules["scale"], rules["sink"], rules["dropout"]
-    # 1.0, 1 and True are one key, and True is refused
-    if (scale is not None and type(scale) is not float) or type(dropout) not in (float, int):
-        return None
-    if sink is not None and type(sink) not in PLAIN:
-        return None
-    for t in (q, k, v):
-        if type(t) not in PLAIN or not (t.is_cpu or t.is_cuda):
-            return None
-        if t.device != q.device or t.layout is not torch.strided or t.stride()[-1:] != (1,):
-            return None
-    if k.dtype is not q.dtype or v.dtype is not q.dtype:
-        return None
-    if (
-        torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._len_torch_dispatch_stack()
-        or forward_ad._current_level >= 0
-        or torch.is_autocast_enabled(q.device.type)
-        or not _kernels_are_on(q)
-        or (q.is_cuda and rules["mask"] is not None and is_capturing())
-    ):
-        return None
-    is_differentiated = torch.is_grad_enabled() and (
-        q.requires_grad or k.requires_grad or v.requires_grad or (sink is not None and sink.requires_grad)
-    )
-    threads = torch.get_num_threads()
-    layouts = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride())
-    key = (layouts, q.dtype, scale, backend, is_differentiated, threads, q.device, _stream(q))
-    if dropout == 0 and rules["softcap"] is None and sink is None:
-        return key if rules["generator"] is None else None
-    others = (dropout, rules["softcap"] is None, sink is None, rules["generator"] is None)
-    return None if backend == "sdpa" else (*key, *others)
+def table_of(mask: Mask | Tensor | None) -> DerivedTable | None:
+    """Where calls with a mask are kept; None: nowhere. Asked of a call that has a key, which is one that may be."""
+    if mask is None:
+        return without_mask
+    return plain_table(mask) or layout_table(mask) if isinstance(mask, Mask) else None
 
 
 def find(mask: Mask | Tensor | None, key: Hashable) -> RepeatedCall | DeviceCall | Backend | None:
     """What was remembered of a call with this mask and key; None: there was none."""
-    if mask is None:
-        return _without_mask.get(key)
-    if not isinstance(mask, Mask):
-        return None
-    # a call that has a key is made where results may be kept
-    kept = plain_table(mask) or layout_table(mask)
-    return None if kept is None else kept.results.get(key)
+    kept = table_of(mask)
+    return None if kept is None else (_without_mask if mask is None else kept.results).get(key)
 
 
-def remember(call: Call, key: Hashable, chosen: Backend, out: Tensor) -> None:
-    """Keep the backend of a checked call, which gave `out`; of torch's kernel, what it was given.
+def remember(call: Call, key: Hashable, chosen: Backend) -> tuple[DerivedTable, RepeatedCall | DeviceCall] | None:
+    """Keep the backend of a checked call; of torch's kernel what it was given, and give that and where it is kept.
 
     Not where that was given copies of q, k or v, or a mask too large to be kept.
     """
-    kept = _guarded_without_mask if call.mask is None else table(call.mask) or layout_table(call.mask)
+    kept = table_of(call.mask)
     if kept is None:
-        return
+        return None
     repeated = None
     if chosen.name == "sdpa":
         repeated = _repeated(call) if call.q.is_cpu else _repeated_on_device(call)
@@ -250,8 +107,7 @@ def remember(call: Call, key: Hashable, chosen: Backend, out: Tensor) -> None:
             _without_mask[key] = repeated or chosen
     else:
         kept.add(key, repeated or chosen, size)
-    if repeated is not None and Guards is not None and not call.dropout:
-        _guard(kept, key, call, repeated, out)
+    return None if repeated is None else (kept, repeated)
 
 
 def _repeated(call: Call) -> RepeatedCall | None:

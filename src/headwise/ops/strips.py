@@ -114,24 +114,33 @@ class Strips(tuple[Strip, ...]):
 
 
 def strips(
-    mask: Mask | None, sizes: Sizes, groups: int, most: int, *, rows: int | None = None, has_squares: bool = False
+    mask: Mask | None,
+    sizes: Sizes,
+    groups: int,
+    most: int,
+    *,
+    rows: int | None = None,
+    has_squares: bool = False,
+    spare: int = 0,
 ) -> Strips:
     """The strips of a map: each pair that may attend is in one of them, and pairs in none are all hidden.
 
     sizes: B, Hq, Lq and Lk; groups: how many query heads share a key/value head; most: scores in one strip, if more
     than a row of tiles; rows: the most rows of one, None: ROWS; has_squares: whether a causal mask is two strips, of
-    the columns that all rows see and of a square beside them, so that it is not asked.
+    the columns that all rows see and of a square beside them, so that it is not asked; spare: how many pairs more may
+    be computed for a strip less.
     """
     rows = rows or ROWS
     if mask is None:
         return _of_no_mask(sizes, groups, most, rows)
     if has_squares and type(mask) is Causal and FEWEST_SQUARE <= sizes.Lq <= sizes.Lk and 0 not in sizes:
         return _of_causal(sizes, groups)
-    return derived(mask, ("strips", BLOCK, *sizes, groups, most, rows), lambda: _cut(mask, sizes, groups, most, rows))
+    key = "strips", BLOCK, *sizes, groups, most, rows, spare
+    return derived(mask, key, lambda: _cut(mask, sizes, groups, most, rows, spare))
 
 
-def _cut(mask: Mask | None, sizes: Sizes, groups: int, most: int, rows: int) -> Strips:
-    bands = () if 0 in sizes else _bands(mask, sizes, rows)
+def _cut(mask: Mask | None, sizes: Sizes, groups: int, most: int, rows: int, spare: int = 0) -> Strips:
+    bands = () if 0 in sizes else _bands(mask, sizes, rows, spare)
     return Strips(strip for band in bands for strip in _fitting(*band, groups, most))
 
 
@@ -156,7 +165,7 @@ def _kinds(mask: Mask, sizes: Sizes) -> Tensor:
     return mask.tiles(sizes.Lq, sizes.Lk, block=(BLOCK, BLOCK), batch=sizes.B, heads=sizes.H)
 
 
-def _bands(mask: Mask | None, sizes: Sizes, most: int) -> Iterator[tuple[slice, slice, slice, Runs, Runs]]:
+def _bands(mask: Mask | None, sizes: Sizes, most: int, spare: int) -> Iterator[tuple[slice, slice, slice, Runs, Runs]]:
     """Samples, query heads, rows, columns and mixed columns, as large as the mask allows."""
     B, H, Lq, Lk = sizes
     if mask is None:
@@ -173,21 +182,40 @@ def _bands(mask: Mask | None, sizes: Sizes, most: int) -> Iterator[tuple[slice, 
         samples = slice(0, B) if kinds.shape[0] == 1 else slice(b, b + 1)
         for h, of_head in enumerate(of_sample):
             heads = slice(0, H) if kinds.shape[1] == 1 else slice(h, h + 1)
-            for rows, columns, mixed in _merged(of_head, Lq, Lk, most // BLOCK):
+            tiles = spare // (BLOCK * BLOCK * (samples.stop - samples.start) * (heads.stop - heads.start))
+            for rows, columns, mixed in _merged(of_head, Lq, Lk, most // BLOCK, tiles):
                 yield samples, heads, rows, columns, mixed
 
 
-def _merged(kinds: list[list[int]], Lq: int, Lk: int, most: int) -> Iterator[tuple[slice, Runs, Runs]]:
-    """Rows of tiles with the columns they see; neighbours that see the same are one, up to `most` of them."""
+def _merged(kinds: list[list[int]], Lq: int, Lk: int, most: int, spare: int) -> Iterator[tuple[slice, Runs, Runs]]:
+    """Rows of tiles with the columns they see; neighbours that see the same are one, up to `most` of them.
+
+    So are those that see almost the same, where that takes no more than `spare` tiles.
+    """
     start = 0
     while start < len(kinds):
-        stop = start + 1
-        while stop < len(kinds) and stop - start < most and kinds[stop] == kinds[start]:
-            stop += 1
-        columns = tuple(_runs(kinds[start], Lk))
+        stop, seen = start + 1, kinds[start]
+        while stop < len(kinds) and stop - start < most:
+            both = [a if a == b else MIXED for a, b in zip(seen, kinds[stop], strict=True)]
+            if both != seen or kinds[stop] != seen:
+                needed = _count(both) * (stop - start + 1) - _count(seen) * (stop - start) - _count(kinds[stop])
+                if needed > spare or not _are_one_run(both, seen, kinds[stop]):
+                    break
+            stop, seen = stop + 1, both
+        columns = tuple(_runs(seen, Lk))
         if columns:
-            yield slice(start * BLOCK, min(stop * BLOCK, Lq)), columns, _mixed(kinds[start], columns, Lk)
+            yield slice(start * BLOCK, min(stop * BLOCK, Lq)), columns, _mixed(seen, columns, Lk)
         start = stop
+
+
+def _count(kinds: list[int]) -> int:
+    """How many tiles of a row are not empty."""
+    return len(kinds) - kinds.count(EMPTY)
+
+
+def _are_one_run(*rows: list[int]) -> bool:
+    """Whether each of these rows of tiles sees columns that follow one another, and some."""
+    return all(len(list(_runs(kinds, len(kinds) * BLOCK))) == 1 for kinds in rows)
 
 
 def _runs(kinds: list[int], Lk: int) -> Iterator[slice]:
