@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 import headwise as hw
 from headwise.distributed.attention import attention
@@ -127,8 +128,8 @@ def run(attend: Callable[..., Tensor], tensors: tuple[Tensor, ...], rules: dict[
 
 
 @cache
-def in_one_process(case: Case) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What a call gives in float64, and as plain PyTorch in its own dtype."""
+def in_one_process(case: Case, device: str = "cpu") -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What a call gives in float64, and on a device as plain PyTorch in its own dtype."""
     tensors, rules = case.tensors(), case.rules()
     mask = rules.pop("mask")
     allowed = None
@@ -139,7 +140,10 @@ def in_one_process(case: Case) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     if "weight" in rules:
         definition, plain = reference.attention, _plain_additive
     exact = run(lambda q, k, v, **more: definition(q, k, v, mask=mask, **more), wide, _double(rules))
-    return exact, run(lambda q, k, v, **more: plain(q, k, v, allowed=allowed, **more), tensors, rules)
+    there = None if allowed is None else allowed.to(device)
+    tensors, rules = pytree.tree_map_only(Tensor, lambda t: t.to(device), (tensors, rules))
+    made = run(lambda q, k, v, **more: plain(q, k, v, allowed=there, **more), tensors, rules)
+    return exact, {name: t.cpu() for name, t in made.items()}
 
 
 def _plain_additive(q: Tensor, k: Tensor, v: Tensor, *, weight: Tensor, allowed: Tensor | None) -> Tensor:
@@ -165,7 +169,9 @@ def on_rank(
     of_keys = queries if case.source is None else source
     k, v = (t if of_keys is None else of_keys.local(t, dim=2) for t in (k, v))
     mine = (queries.local(q, dim=2), k, v, queries.local(go, dim=2))
-    made = run(lambda q, k, v, **more: attention(q, k, v, spread=held, way=way, **more), mine, rules)
+    # a device has one thread for the gradients of all ranks, in which one would wait for another
+    with torch.autograd.set_multithreading_enabled(device == "cpu"):
+        made = run(lambda q, k, v, **more: attention(q, k, v, spread=held, way=way, **more), mine, rules)
     found = {name: t.cpu() for name, t in made.items()}
     return {**found, "tokens": queries.tokens, "key tokens": torch.arange(0) if of_keys is None else of_keys.tokens}
 
@@ -193,7 +199,10 @@ def assert_one_set_of_numbers(
     ranks: int, case: Case, layout: str, way: str, keys: str | None = None, device: str = "cpu"
 ) -> None:
     """The law: outputs and gradients as near to float64 as plain PyTorch's in one process, times two."""
-    found, (exact, plain) = joined(on_ranks(ranks, on_rank, case, layout, way, keys, device)), in_one_process(case)
+    found, (exact, plain) = (
+        joined(on_ranks(ranks, on_rank, case, layout, way, keys, device)),
+        in_one_process(case, device),
+    )
     assert set(found) == set(exact)
     for name, t in found.items():
         try:

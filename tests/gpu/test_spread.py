@@ -24,13 +24,6 @@ DEVICE = "cuda"
 WAYS = ("gather", "heads", "queries", "ring")
 
 
-@pytest.fixture(autouse=True)
-def backward_in_the_thread_of_its_rank():
-    # a device has one thread for the gradients of all ranks, in which a rank would wait for itself
-    with torch.autograd.set_multithreading_enabled(False):
-        yield
-
-
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("way", WAYS)
 def test_one_set_of_numbers(way, ranks):
@@ -65,7 +58,7 @@ def test_one_rank_of_nccl_gives_the_numbers_of_one_process(nccl, mask, way):
     def attend(*qkv, **more):
         return hw.distributed.attention(*qkv, spread=held, way=way, **more)
 
-    found, (exact, plain) = run(attend, (q, k, v, go), rules), in_one_process(case)
+    found, (exact, plain) = run(attend, (q, k, v, go), rules), in_one_process(case, DEVICE)
     for name, t in found.items():
         assert_within_budget(held.whole(t, dim=2).cpu(), exact[name], plain[name])
 
