@@ -21,7 +21,7 @@ SYSTEM_PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test quick check docs bench mutants gpu dist format install clean
+.PHONY: help demo test full quick check docs bench mutants gpu dist format install clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -30,17 +30,20 @@ help: ## list these targets
 demo: $(DEMO) ## look at one sentence through a real model
 	"$(VENV)/bin/headwise" look "$(SENTENCE)" --query it --layer 3 --head 1 --output demo.html --force
 
-test: $(STAMP) ## run the tests
+test: $(STAMP) ## run the tests, of the slow ones a sixth, another with each commit
+	"$(PYTHON)" -m pytest --sample $(PROCESSES) $(PYTEST_FLAGS)
+
+full: $(STAMP) ## run all tests
 	"$(PYTHON)" -m pytest $(PROCESSES) $(PYTEST_FLAGS)
 
 quick: $(STAMP) ## run the tests that compile nothing and start no process
 	"$(PYTHON)" -m pytest --quick $(PROCESSES) $(PYTEST_FLAGS)
 
-check: $(STAMP) ## format, lint, types, import arrow, documents, tests
+check: $(STAMP) ## format, lint, types, import arrow, documents, and the tests of make test
 	"$(PYTHON)" -m ruff format --check .
 	"$(PYTHON)" -m ruff check .
 	"$(PYTHON)" -m mypy
-	"$(PYTHON)" -m pytest $(PROCESSES) $(PYTEST_FLAGS)
+	"$(PYTHON)" -m pytest --sample $(PROCESSES) $(PYTEST_FLAGS)
 
 docs: $(STAMP) ## build the documentation as a site, and check every link of it
 	NO_MKDOCS_2_WARNING=1 "$(PYTHON)" -m mkdocs build --strict --quiet

@@ -26,11 +26,14 @@ from tests import quick
 from tests.fork_server import Server, is_supported
 from tests.optional import not_run_lines, require
 from tests.pages.browsing import chromium
+from tests.sample import Sample
 
 settings.register_profile("headwise", derandomize=True, deadline=None, database=None)
 settings.load_profile("headwise")
 # under --quick, what ends a test that is not
 QUICK = pytest.StashKey[quick.Quick]()
+# under --sample, which of the slow tests are run
+SAMPLE = pytest.StashKey[Sample]()
 
 
 @pytest.fixture(autouse=True)
@@ -75,12 +78,15 @@ def started_children(monkeypatch):
 
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="leave out what compiles, starts processes or measures")
+    parser.addoption("--sample", action="store_true", help="of the slow tests run a part, another with each commit")
 
 
 def pytest_configure(config):
     # a collection of all that torch has imported takes a tenth of a second, and the tests make millions of objects
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+    if config.getoption("sample"):
+        config.stash[SAMPLE] = Sample.of(config.rootpath)
     if config.getoption("quick"):
         config.stash[QUICK] = quick.Quick()
         config.stash[QUICK].listen()
@@ -91,8 +97,11 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
+    found = config.stash.get(SAMPLE, None)
+    kept = items if found is None else found.kept(items)
     if config.getoption("quick"):
-        kept = quick.kept(items)
+        kept = quick.kept(kept)
+    if kept is not items:
         config.hook.pytest_deselected(items=list(set(items) - set(kept)))
         items[:] = kept
 
@@ -122,5 +131,7 @@ def pytest_runtest_setup(item):
 
 
 def pytest_terminal_summary(terminalreporter):
+    if (found := terminalreporter.config.stash.get(SAMPLE, None)) is not None:
+        terminalreporter.write_line(str(found))
     for line in not_run_lines(terminalreporter.stats.get("skipped", [])):
         terminalreporter.write_line(line)

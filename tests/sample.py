@@ -1,0 +1,92 @@
+"""Sample: what make test runs: all tests that take no time, and of the others a part, another one with each commit.
+
+    python -m tests.sample RESULTS.xml
+
+writes slow_tests.txt from a run of all tests, `make full PYTEST_FLAGS=--junitxml=RESULTS.xml`. A test that it does not
+hold is run, and so is each one in a file of tests that has changed since the commit before.
+"""
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+
+__all__ = ["Sample"]
+
+# of so many slow tests one is run; slow is what takes so many seconds, over the cases of a test
+SHARE, SLOW = 6, 0.3
+RECORD = Path(__file__).with_name("slow_tests.txt")
+
+
+class Sample:
+    """The tests of one commit. seconds: of each slow test, by its name; commit: its number, "": there is no git.
+
+    changed: files of tests whose slow ones are all run.
+    """
+
+    def __init__(self, seconds: dict[str, float], commit: str, changed: frozenset[str]) -> None:
+        self._seconds, self._commit, self._changed = seconds, commit, changed
+
+    @classmethod
+    def of(cls, root: Path) -> "Sample":
+        """That of the commit which is checked out."""
+        commit = _git(root, "rev-parse", "HEAD").strip()
+        changed = _git(root, "diff", "--name-only", "HEAD~1") if commit else ""
+        return cls(recorded(), commit, frozenset(changed.splitlines()))
+
+    def kept(self, items: list) -> list:
+        """The tests that are run, in their order."""
+        slow = [item for item in items if name_of(item.nodeid) in self._seconds]
+        # neighbours cost alike, so that every part of them does
+        slow.sort(key=lambda item: (-self._seconds[name_of(item.nodeid)], item.nodeid))
+        drawn = {item.nodeid for item in slow[int(self._commit or "0", 16) % SHARE :: SHARE]}
+        drawn |= {item.nodeid for item in slow if item.nodeid.partition("::")[0] in self._changed}
+        left = {item.nodeid for item in slow} - drawn
+        return [item for item in items if item.nodeid not in left]
+
+    def __str__(self) -> str:
+        of = f"commit {self._commit[:7]}" if self._commit else "no commit"
+        return f"sample: of the slow tests one of {SHARE}, those of {of}; make full runs all"
+
+
+def name_of(nodeid: str) -> str:
+    """The name of a test without its case."""
+    return nodeid.partition("[")[0]
+
+
+def recorded() -> dict[str, float]:
+    """The seconds of slow tests, by name."""
+    lines = RECORD.read_text(encoding="utf-8").splitlines()
+    return {name: float(seconds) for seconds, _, name in (line.partition(" ") for line in lines)}
+
+
+def _git(root: Path, *arguments: str) -> str:
+    """What git says; "": it cannot be asked, or knows nothing of that."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return "" if done.returncode else done.stdout
+
+
+def _measured(results: Path) -> dict[str, float]:
+    """The mean seconds of the cases of each test, in a file as pytest writes it."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for case in ElementTree.parse(results).getroot().iter("testcase"):
+        parts = case.attrib["classname"].split(".")
+        file = next(n for n, part in enumerate(parts) if part.startswith("test_")) + 1
+        name = "::".join(["/".join(parts[:file]) + ".py", *parts[file:], name_of(case.attrib["name"])])
+        found[name].append(float(case.attrib["time"]))
+    return {name: mean(seconds) for name, seconds in found.items()}
+
+
+def main(arguments: list[str]) -> None:
+    slow = {name: seconds for name, seconds in _measured(Path(arguments[0])).items() if seconds >= SLOW}
+    lines = (f"{seconds:.1f} {name}\n" for name, seconds in sorted(slow.items()))
+    RECORD.write_text("".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
