@@ -15,8 +15,8 @@ from statistics import mean
 
 __all__ = ["Sample"]
 
-# of so many slow tests one is run; slow is what takes so many seconds, over the cases of a test
-SHARE, SLOW = 6, 0.3
+# of so many slow tests one is run; slow is what takes so many seconds a case, or all cases of a test together
+SHARE, SLOW, SLOW_TOGETHER = 6, 0.3, 1.0
 RECORD = Path(__file__).with_name("slow_tests.txt")
 
 
@@ -72,19 +72,20 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _measured(results: Path) -> dict[str, float]:
-    """The mean seconds of the cases of each test, in a file as pytest writes it."""
+    """The mean seconds of the cases of each slow test, from a file as pytest writes it."""
     found: dict[str, list[float]] = defaultdict(list)
     for case in ElementTree.parse(results).getroot().iter("testcase"):
         parts = case.attrib["classname"].split(".")
         file = next(n for n, part in enumerate(parts) if part.startswith("test_")) + 1
         name = "::".join(["/".join(parts[:file]) + ".py", *parts[file:], name_of(case.attrib["name"])])
         found[name].append(float(case.attrib["time"]))
-    return {name: mean(seconds) for name, seconds in found.items()}
+    is_slow = {name: mean(seconds) >= SLOW or sum(seconds) >= SLOW_TOGETHER for name, seconds in found.items()}
+    return {name: mean(seconds) for name, seconds in found.items() if is_slow[name]}
 
 
 def main(arguments: list[str]) -> None:
-    slow = {name: seconds for name, seconds in _measured(Path(arguments[0])).items() if seconds >= SLOW}
-    lines = (f"{seconds:.1f} {name}\n" for name, seconds in sorted(slow.items()))
+    slow = _measured(Path(arguments[0]))
+    lines = (f"{seconds:.3f} {name}\n" for name, seconds in sorted(slow.items()))
     RECORD.write_text("".join(lines), encoding="utf-8")
 
 

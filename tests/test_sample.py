@@ -51,7 +51,7 @@ def test_what_was_measured_is_there() -> None:
         # laws are inherited
         written = [(ROOT / each).read_text(encoding="utf-8") for each in (file, *LAWS)]
         assert any(f"def {place}(" in text for text in written), f"{name} is gone: take it out of slow_tests.txt"
-        assert seconds >= sample.SLOW
+        assert seconds > 0
 
 
 def test_the_sample_of_a_clone_is_that_of_its_commit(tmp_path, monkeypatch) -> None:
@@ -82,9 +82,9 @@ def test_the_sample_of_a_clone_is_that_of_its_commit(tmp_path, monkeypatch) -> N
 def test_results_of_pytest_are_read_by_name(tmp_path, monkeypatch, where: str, name: str) -> None:
     cases = "".join(
         f'<testcase classname="{where}" name="{case}" time="{time}"/>'
-        for case, time in (("test_x[1-a.b]", 0.2), ("test_x[2]", 1.0), ("test_quick", 0.1))
+        for case, time in (("test_x[1-a.b]", 0.2), ("test_x[2]", 0.4), ("test_quick", 0.2), ("test_quick[7]", 0.3))
     )
     (tmp_path / "results.xml").write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>", encoding="utf-8")
     monkeypatch.setattr(sample, "RECORD", tmp_path / "slow.txt")
     sample.main([str(tmp_path / "results.xml")])
-    assert (tmp_path / "slow.txt").read_text(encoding="utf-8") == f"0.6 {name}\n"
+    assert (tmp_path / "slow.txt").read_text(encoding="utf-8") == f"0.300 {name}\n"

@@ -88,7 +88,7 @@ class DerivedTable:
 
     def forget(self, key: Hashable) -> None:
         if self.results.pop(key, MISSING) is not MISSING:
-            self.guarded = tuple(known for known in self.guarded if known.key != key)
+            self.guarded = tuple(call for call in self.guarded if call.key != key)
             room.free(id(self), key)
 
 
@@ -292,7 +292,6 @@ def _are_equal(t: Tensor, copy: Tensor) -> bool:
 
 
 def _is_of_words(t: Tensor) -> bool:
-    """Whether a tensor may be viewed as words."""
     return t.is_contiguous() and t.nbytes % WORD == 0 == t.storage_offset() * t.element_size() % WORD
 
 

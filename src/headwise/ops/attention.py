@@ -57,14 +57,14 @@ def attention(
     """
     check_not_spread("hw.attention")
     is_handled, output = has_torch_function((q, k, v)), None
-    if not is_handled and isinstance(mask, Tensor) and (made := known_mask(mask)) is not None:
-        mask = made
+    if not is_handled and isinstance(mask, Tensor) and (of_tensor := known_mask(mask)) is not None:
+        mask = of_tensor
     is_plain = attn_bias is None and sink is None and softcap is None and generator is None
     # False equals 0.0, and is refused
     if is_plain and not is_handled and type(dropout) is float and dropout == 0:
-        known = guarded_calls.recognized(q, k, v, mask, scale, backend)
-        if known is not None:
-            output, is_result = known.call.run(q, k, v, mask, known.numbers)
+        guarded = guarded_calls.recognized(q, k, v, mask, scale, backend)
+        if guarded is not None:
+            output, is_result = guarded.call.run(q, k, v, mask, guarded.numbers)
             if is_result:
                 return output
     rules: Rules = {

@@ -61,20 +61,20 @@ def recognized(
         kept = getattr(mask, "_table", None) or getattr(mask, "_layout_table", None)
     if kept is None or (mask is not None and q.is_cuda and is_capturing()):
         return None
-    for known in kept.guarded:
+    for guarded in kept.guarded:
         if (
-            known.guards.check(q, k, v)
-            and type(known.scale) is type(scale)
-            and known.scale == scale
+            guarded.guards.check(q, k, v)
+            and type(guarded.scale) is type(scale)
+            and guarded.scale == scale
             and type(backend) is str
-            and known.backend == backend
-            and known.has_grad is torch.is_grad_enabled()
-            and known.threads == torch.get_num_threads()
+            and guarded.backend == backend
+            and guarded.has_grad is torch.is_grad_enabled()
+            and guarded.threads == torch.get_num_threads()
             and forward_ad._current_level < 0
             and kernels_are_on(q)
-            and known.stream == stream_of(q)
+            and guarded.stream == stream_of(q)
         ):
-            return known if not kept.tensors or kept.is_current() else None
+            return guarded if not kept.tensors or kept.is_current() else None
     return None
 
 
@@ -110,7 +110,7 @@ def met_again(
         return
     last, _last = _last, (id(kept), key)
     # one that is guarded and was not recognized is called in another way
-    if last == _last and not any(known.key == key and known.guards.check(*at) for known in kept.guarded):
+    if last == _last and not any(guarded.key == key and guarded.guards.check(*at) for guarded in kept.guarded):
         guard(kept, key, at, call, out)
 
 
