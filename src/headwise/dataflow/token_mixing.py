@@ -23,9 +23,10 @@ def mixing_of(run: Run) -> tuple[str, MarkedOp] | None:
         for state in states:
             if state.at in led:
                 return "features", softmax
-    if states:
+    pooled = [entry for entry in softmaxes if _is_over_tokens(entry)]
+    if states and not any(map(_has_one_score, pooled)):
         return "state", states[0]
-    return next((("pooling", each) for each in softmaxes if _is_over_tokens(each)), None)
+    return ("pooling", pooled[0]) if pooled else None
 
 
 def _is_state(entry: MarkedOp) -> bool:
@@ -49,3 +50,9 @@ def _is_over_tokens(softmax: MarkedOp) -> bool:
     if marks is None or marks.kind != "token" or not isinstance(dim, int):
         return False
     return not is_constant(marks.arrays["t"], dim)
+
+
+def _has_one_score(softmax: MarkedOp) -> bool:
+    """Whether what is normalised is one number of each token, and not one of each of its features."""
+    marks = softmax.given[0]
+    return marks is not None and all(is_constant(marks.arrays["f"], axis) for axis in range(marks.arrays["f"].ndim))

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from headwise.calls import Plan
-from headwise.dataflow import Run, attentions
+from headwise.dataflow import Run, attentions, mixing_of
 from headwise.diagnosis.checks.batch_leak import sample_leaks, tells_samples
 from headwise.diagnosis.checks.causal_intent import wants_causal
 from headwise.diagnosis.checks.discarded_results import discarded_results
@@ -84,7 +84,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if run.record.failure is not None or not attentions(run):
         why = "faults_first" if exam.suspects else "not_followed"
         exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
-        return whole_suspects(exam)
+        return whole_suspects(exam) or _of_pooling(exam, run, free)
     exam.examined["causal"] = wants_causal(run) or looks_back(run) or Missed("doctor.missed.not_causal")
     # what is put right where there is a mask leaves the runs without one as they are
     fact = run.fact
@@ -113,6 +113,20 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if fact(has_dropout, exam.free, rerun):
         exam.examined["dropout"] = True
     return out + _of_calls(exam, run, free, rerun, out)
+
+
+def _of_pooling(exam: Examination, run: Run, free: Callable[..., Run]) -> list[Suspect]:
+    """What the laws find where tokens are pooled: each sample by itself, and its parameters learned and saved."""
+    if run.record.failure is not None or exam.suspects or (mixing_of(run) or ("",))[0] != "pooling":
+        return []
+    checks, fact = exam.checks, run.fact
+    exam.examined["samples"] = fact(tells_samples, run, free) or Missed("doctor.missed.samples_unknown")
+    out = checks.all("parameters", unregistered, run) + checks.all("samples", fact, sample_leaks, run, free)
+    out += checks.all("arguments kept", changed_arguments, run)
+    exam.examined["arguments kept"] = True
+    failed: tuple[list[Suspect], Tried] = [], True
+    suspects, exam.examined["second call"] = checks("second call", failed, fact, left_over, run, free)
+    return out + suspects
 
 
 def whole_suspects(exam: Examination) -> list[Suspect]:

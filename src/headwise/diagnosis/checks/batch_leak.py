@@ -26,7 +26,7 @@ def sample_leaks(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     if leak is None:
         return []
     sample, disturbed = leak
-    entry = _first(run, disturbed, sample) or attentions(run)[-1].context
+    entry = _first(run, disturbed, sample) or (attentions(run)[-1].context if attentions(run) else run.seen[-1])
     kind = "batch-length-confused" if _is_turned(run, rerun, marks_by_name, sample) else "sample-leak"
     return [Suspect(kind, entry.span)]
 

@@ -1,0 +1,54 @@
+"""Tokens that are pooled by one weight each are no attention between tokens; what laws say of them is found."""
+
+import pytest
+
+from tests.diagnosis.written import blamed_in, found_in, line_of
+
+HEAD = "import torch\nfrom torch import nn\n\n\n"
+GATED = """class Gated(nn.Module):
+    def __init__(self, width, hidden=6):
+        super().__init__()
+        self.value, self.gate = nn.Linear(width, hidden), nn.Linear(width, hidden)
+        self.score = nn.Linear(hidden, 1)
+
+    def forward(self, x):
+        scores = self.score(torch.tanh(self.value(x)) * torch.sigmoid(self.gate(x)))
+        weights = torch.softmax(scores, dim=1)
+        return torch.bmm(weights.transpose(1, 2), x).squeeze(1)
+"""
+LATE = """class Late(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.score = nn.Linear(width, 1)
+        self.last = None
+
+    def forward(self, x):
+        weights = torch.softmax(self.score(x).squeeze(-1), dim=-1)
+        pooled = torch.einsum("bl,ble->be", weights, x)
+        if self.last is not None:
+            pooled = pooled + self.last
+        self.last = pooled.detach()
+        return pooled
+"""
+
+
+def test_it_is_named_pooling_however_it_is_summed():
+    for sum_ in ("torch.bmm(weights.transpose(1, 2), x).squeeze(1)", "(weights * x).sum(1)"):
+        source = HEAD + GATED.replace("torch.bmm(weights.transpose(1, 2), x).squeeze(1)", sum_)
+        report = found_in(source, "Gated")
+        assert report.verdict == "not examined"
+        assert f"The softmax of line {line_of(source, 'torch.softmax')} gives each token one weight" in report.reason
+        assert not report.findings
+        assert {"samples", "second call"} <= set(report.examined)
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "kind", "at"),
+    [
+        (GATED.replace("softmax(scores, dim=1)", "softmax(scores, dim=0)"), "Gated", "sample-leak", "torch.softmax"),
+        (LATE, "Late", "stateful-forward", "pooled + self.last"),
+    ],
+    ids=["over the batch", "kept from the call before"],
+)
+def test_a_law_that_it_breaks_is_told_with_its_line(source, name, kind, at):
+    assert blamed_in(HEAD + source, name) == [(kind, line_of(HEAD + source, at))]
