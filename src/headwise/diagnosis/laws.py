@@ -47,6 +47,7 @@ from headwise.diagnosis.checks.unused_projections import discarded
 from headwise.diagnosis.checks.whole_models import (
     batch_place_suspects,
     causal_crossing_suspects,
+    constant_place_suspects,
     crossing_suspects,
     unread_masks,
 )
@@ -61,8 +62,8 @@ __all__ = ["law_suspects", "whole_suspects"]
 # what is seen in one run of a whole model, each under the name of its part
 WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("parameters", shared_layers), ("rotation", norm_suspects), ("heads", regrouped_tokens),
-    ("samples", batch_place_suspects), ("inputs", crossing_suspects), ("causal", causal_crossing_suspects),
-    ("mask", unread_masks),
+    ("samples", batch_place_suspects), ("samples", constant_place_suspects), ("inputs", crossing_suspects),
+    ("causal", causal_crossing_suspects), ("mask", unread_masks),
 )  # fmt: skip
 # and what is seen in one of any class, whether an attention was found in it or not
 ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (

@@ -6,7 +6,7 @@ import ast
 import inspect
 import re
 
-from torch import nn
+from torch import Tensor, nn
 
 from headwise.dataflow import (
     LAYERS,
@@ -25,7 +25,9 @@ from headwise.dataflow import (
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, function_node
 
-__all__ = ["batch_place_suspects", "causal_crossing_suspects", "crossing_suspects", "unread_masks"]
+__all__ = [
+    "batch_place_suspects", "causal_crossing_suspects", "constant_place_suspects", "crossing_suspects", "unread_masks",
+]  # fmt: skip
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
 # the place of the flag among the arguments of torch's attention
@@ -39,6 +41,8 @@ CROSS = re.compile(
 UNUSED = re.compile(
     r"\b(un|not )used|\bignored?\b|compat|interface|signature|\bAPI\b|不使用|未使用|忽略", re.IGNORECASE
 )
+# a table of positions
+POSITIONS = re.compile(r"(^|[._])pos(e|itions?|itional|_?emb\w*|_enc\w*)?($|[._])", re.IGNORECASE)
 MASKS = frozenset({
     "mask", "attn_mask", "attention_mask", "key_padding_mask", "padding_mask", "pad_mask", "src_mask", "key_mask",
 })  # fmt: skip
@@ -65,6 +69,37 @@ def batch_place_suspects(run: Run) -> list[Suspect]:
         if all(value.shape[axis] == 1 for axis in range(value.ndim - 1) if axis != along):
             return [Suspect("batch-position", entry.span, proved=True)]
     return []
+
+
+def constant_place_suspects(run: Run) -> list[Suspect]:
+    """A table of positions of which all tokens are added the one row that their number names, and no other is read."""
+    rows: dict[str, dict[int, MarkedOp]] = {}
+    for entry in run.seen:
+        if entry.name not in SUMS or len(entry.inputs) != 2 or len(entry.marked_inputs) != 1:
+            continue
+        marks = next(marks for marks in entry.given if marks is not None)
+        beside = next((t for t, of in zip(entry.tensors, entry.given, strict=False) if of is None), None)
+        if marks.kind == "token" and beside is not None and (place := _row_of(run, beside)) is not None:
+            rows.setdefault(place[0], {})[place[1]] = entry
+    for name, by_row in rows.items():
+        for row, entry in by_row.items():
+            marks = next(marks for marks in entry.given if marks is not None)
+            count = int(place_of(marks.arrays["t"]).max()) + 1
+            if len(by_row) == 1 and row == count > 1:
+                return [Suspect("position-constant", entry.span, said={"name": name}, proved=True)]
+    return []
+
+
+def _row_of(run: Run, t: Tensor) -> tuple[str, int] | None:
+    """The table of positions of which a tensor is one row, and which row; None: it is no row of one."""
+    if not isinstance(run.target, nn.Module) or not t.is_contiguous():
+        return None
+    for name, table in (*run.target.named_parameters(), *run.target.named_buffers()):
+        width = table.shape[-1] if table.ndim else 0
+        is_table = table.ndim > 1 and table.is_contiguous() and table.numel() > table.shape[-1] == t.numel()
+        if POSITIONS.search(name) and is_table and t.untyped_storage().data_ptr() == table.untyped_storage().data_ptr():
+            return name, (t.storage_offset() - table.storage_offset()) // width
+    return None
 
 
 def _is_of_table(run: Run, entry: MarkedOp) -> bool:

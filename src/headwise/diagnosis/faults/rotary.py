@@ -201,6 +201,31 @@ FAULTS = (
         ),
     ),
     Fault(
+        "position-constant", FAULT, "law",
+        SELF(
+            (
+                "        self.dropout = nn.Dropout(0.1)\n",
+                "        self.dropout = nn.Dropout(0.1)\n"
+                "        self.positions = nn.Parameter(torch.randn(1, 64, d_model))\n",
+            ),
+            (
+                "        q = self.split(self.q_proj(x))\n",
+                "        x = x + self.positions[:, x.shape[1]]\n        q = self.split(self.q_proj(x))\n",
+            ),
+            at="x = x + self.positions",
+        ),
+        Words(
+            "One row of {name}, that of the number of tokens, is added to all tokens, and not to each token its own.",
+            "What is the same for all tokens tells no order, and another length takes another row.",
+            "Take as many rows as there are tokens: {name}[:, :length] of (1, positions, features).",
+        ),
+        Words(
+            "{name} 中与 token 数对应的一行加到了所有 token 上，而不是每个 token 加自己的一行。",
+            "对所有 token 都相同的量不表达次序，长度不同时取的又是另一行。",
+            "有多少个 token 就取多少行：对（1，位置，特征）取 {name}[:, :length]。",
+        ),
+    ),
+    Fault(
         "position-bias-constant", FAULT, "law",
         SELF(
             (

@@ -1,0 +1,79 @@
+"""Images in patches, with the channels that the code writes as a number, and the rows of their table of positions."""
+
+import pytest
+
+from tests.diagnosis.written import blamed_in, found_in, line_of
+
+HEAD = "import torch\nfrom torch import nn\n\n\n"
+PATCHES = """class Patches(nn.Module):
+    def __init__(self, image_size=16, patch=4, width=24, heads=3):
+        super().__init__()
+        rows = (image_size // patch) ** 2
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.pos_embedding = nn.Parameter(torch.randn(1, rows + 8, width))
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, image):
+        x = self.patches(image).flatten(2).transpose(1, 2)
+        count = x.shape[1]
+        x = x + self.pos_embedding[:, :count]
+        return self.attention(x, x, x)[0]
+"""
+ROWS = """class Rows(nn.Module):
+    \"\"\"x: (batch, frames, tokens, width)\"\"\"
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.time_pos = nn.Parameter(torch.randn(1, 64, width))
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, x):
+        frames = [x[:, place] + self.time_pos[:, place] for place in range(x.shape[1])]
+        x = torch.cat(frames, dim=1)
+        return self.attention(x, x, x)[0]
+"""
+IDS = """class Words(nn.Module):
+    def __init__(self, vocabulary, width, heads, max_len=64):
+        super().__init__()
+        self.words, self.pos = nn.Embedding(vocabulary, width), nn.Embedding(max_len, width)
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, ids):
+        x = self.words(ids) + self.pos.weight[: ids.shape[1]]
+        return self.attention(x, x, x)[0]
+"""
+
+
+@pytest.mark.parametrize("channels", ["1", "3", "4"])
+def test_images_of_so_many_channels_are_called(channels):
+    source = HEAD + PATCHES.replace("nn.Conv2d(3,", f"nn.Conv2d({channels},")
+    assert found_in(source, "Patches").verdict == "sound"
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "right", "wrong"),
+    [
+        (PATCHES, "Patches", "self.pos_embedding[:, :count]", "self.pos_embedding[:, count]"),
+        (IDS, "Words", "self.pos.weight[: ids.shape[1]]", "self.pos.weight[ids.shape[1]]"),
+    ],
+    ids=["patches", "words"],
+)
+def test_one_row_of_positions_for_all_tokens_is_found(source, name, right, wrong):
+    assert found_in(HEAD + source, name).verdict == "sound"
+    assert source.count(right) == 1
+    source = HEAD + source.replace(right, wrong)
+    assert blamed_in(source, name) == [("position-constant", line_of(source, wrong))]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ROWS,
+        ROWS.replace("for place in range(x.shape[1])", "for place in (0, 1)").replace(
+            "time_pos[:, place]", "time_pos[:, 0]"
+        ),
+    ],
+    ids=["a row for each frame", "the first row for all"],
+)
+def test_rows_that_are_not_named_by_the_number_of_tokens_are_right(source):
+    assert not found_in(HEAD + source, "Rows").faults
