@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.diagnosis.written import blamed_in, found_in, line_of
+from headwise.diagnosis.target_diagnosis import diagnosed
+from tests.diagnosis.written import blamed_in, found_in, line_of, loaded_from
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
 PATCHES = """class Patches(nn.Module):
@@ -77,3 +78,46 @@ def test_one_row_of_positions_for_all_tokens_is_found(source, name, right, wrong
 )
 def test_rows_that_are_not_named_by_the_number_of_tokens_are_right(source):
     assert not found_in(HEAD + source, "Rows").faults
+
+
+PAIRS = """class Pairs(nn.Module):
+    def __init__(self, vocabulary, image_size=16, patch=4, width=24, heads=3, max_len=64):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.pos = nn.Parameter(torch.randn(1, (image_size // patch) ** 2, width))
+        self.words, self.places = nn.Embedding(vocabulary, width), nn.Embedding(max_len, width)
+        self.of_images = nn.TransformerEncoderLayer(width, heads, width, batch_first=True)
+        self.of_words = nn.TransformerEncoderLayer(width, heads, width, batch_first=True)
+
+    def forward(self, image, text):
+        seen = self.of_images(self.patches(image).flatten(2).transpose(1, 2) + self.pos).mean(dim=1)
+        length = text.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        read = self.of_words(self.words(text) + self.places(torch.arange(length)), src_mask=mask, is_causal=True)
+        return seen @ read[:, -1].T
+"""
+
+
+def test_words_beside_an_image_are_token_ids():
+    report = found_in(HEAD + PAIRS, "Pairs")
+    assert report.verdict == "sound"
+
+
+def test_features_that_are_looked_up_are_no_fault_of_the_class():
+    call = {"image": ["B", 3, "image_size", "image_size"], "text": ["B", "S", "D"]}
+    report = declared(PAIRS, "Pairs", call)
+    assert (report.verdict, report.faults) == ("not examined", ())
+    assert "Long, Int; but got" in report.reason
+
+
+@pytest.mark.parametrize(("size", "verdict"), [("image_size", "sound"), ("other", "not examined")])
+def test_a_size_that_is_declared_by_the_name_of_what_the_constructor_takes_is_that(size, verdict):
+    # of another size there are more or fewer patches than places
+    report = declared(PATCHES.replace("rows + 8", "rows"), "Patches", {"image": ["B", 3, size, size]})
+    assert report.verdict == verdict
+
+
+def declared(source, name, call):
+    """The diagnosis of a class with a call that is declared."""
+    target, namespace, file = loaded_from(HEAD + source, name)
+    return diagnosed(target, title=name, namespace=namespace, files={file: "written.py"}, call=call)

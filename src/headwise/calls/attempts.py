@@ -93,6 +93,8 @@ class Bench:
         if tables and roles.key and roles.key not in roles.optional:
             # of two tables, one is that of the keys
             ways.insert(0 if tables > 1 else len(ways), replace(roles, is_ids=True, keys_are_ids=True))
+            # and an image beside words has none
+            ways += [replace(roles, is_ids=False, keys_are_ids=True)] if "h" in family.layout else []
         # an input whose size is declared is given, in self-attention too
         declared = tuple(name for name in (roles.key, roles.value) if name in self.wish.numbers.call)
         for way in ways:
@@ -174,6 +176,11 @@ class Bench:
         sized = {name: Named(name, "parameter", name) for name, value in call.items() if value == name}
         # an argument that is called as a symbol is no size of that name
         symbols = {**{name: each for name, each in sized.items() if name not in LEGEND}, **draft.symbols}
+        # a size that is declared by the name of what the constructor takes is that
+        for name in set(spoken(list(self.wish.call.values()))) & set(draft.init):
+            value = draft.init[name]
+            if isinstance(value, str) and name not in spoken(value):
+                symbols[name] = Named(name, "parameter", name, equals=value)
         if {"rows", "grid"} & {self.roles.rest.get(name) for name in call}:
             symbols.setdefault("L", replace(LEGEND["L"], equals="h*w"))
         return Plan(

@@ -126,7 +126,10 @@ def calls(
             if PACKED.search(name) and "packed" in sizes:
                 shape = [sizes["packed"] if axis == "D" else axis for axis in shapes[name]]
             shape = shape if is_cross else [("L" if axis == "S" else axis) for axis in shape]
-            is_ids = roles.is_ids and (name == roles.query or (roles.keys_are_ids and name == roles.key))
+            is_ids = (roles.is_ids and name == roles.query) or (roles.keys_are_ids and name == roles.key)
+            if is_ids and not roles.is_ids:
+                # words beside an image are in rows
+                shape = ["B", "S" if is_cross else "L", "D"]
             choices[name] = [{"_ids": shape[:-1], "below": _vocabulary(name, sizes)} if is_ids else shape]
         elif name not in roles.optional or name in extras:
             role = roles.rest[name]

@@ -27,7 +27,7 @@ from headwise.diagnosis.checks.transposed_scores import PRODUCTS, transposed_sco
 from headwise.diagnosis.checks.undefined_names import attribute_suspect, name_suspect
 from headwise.diagnosis.checks.view_errors import asked_sizes, view_suspect
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Operation, site_of
+from headwise.recording import Operation, TensorSeen, site_of
 
 __all__ = ["crash_suspect"]
 
@@ -87,6 +87,9 @@ def _is_certain(run: Run, operation: Operation | None) -> bool:
         return True
     if operation is None or not operation.inputs or _is_of_guessed_width(run, operation):
         return False
+    if operation.last == "embedding" and any(_is_as_called(run, each) for each in operation.inputs):
+        # what looks up rows takes whole numbers, and was not called with any
+        return False
     others = [name for name in run.named if name != run.plan.mask][1:]
     if any(call_role(name.partition(".")[0]) not in INPUTS for name in others):
         # nothing says what shape such an argument has
@@ -103,6 +106,12 @@ def _is_of_guessed_width(run: Run, failed: Operation) -> bool:
         return False
     taken = (each for entry in run.seen if _has_weights(entry.operation) for each in entry.given)
     return not any(each is not None and each.kind == "token" and sources_of(each) & sources_of(marks) for each in taken)
+
+
+def _is_as_called(run: Run, t: TensorSeen) -> bool:
+    """Whether a tensor of numbers with fractions is what the run was called with, and nothing was computed of it."""
+    is_whole = t.value is None or not t.value.is_floating_point()
+    return not is_whole and run.marks_at(t) is not None and not chain_of(run, len(run.seen), t.number)
 
 
 def _has_weights(operation: Operation) -> bool:
