@@ -2,7 +2,7 @@
 
 Whole rooms whose tests are of that kind, or examine a class for a second each, are not collected. A test elsewhere that
 starts a process or compiles is ended at that call, and counts as skipped. Of a grid, a law with two parameters or more,
-some cases are run, evenly. make test runs all of them.
+some cases are run, evenly. make full runs all of them.
 """
 
 import sys

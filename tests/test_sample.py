@@ -1,4 +1,4 @@
-"""make test leaves out slow tests, others with each commit, and none that is new or has changed."""
+"""make test leaves out slow tests, others with each commit, and none that is new or in a file that has changed."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from tests.sample import SHARE, Sample, name_of, recorded
 LAWS = ("tests/contract.py", "tests/ops/kernel_laws.py")
 SECONDS = {"tests/a.py::test_grid": 2.0, "tests/a.py::TestRoom::test_one": 1.0, "tests/b.py::test_long": 9.0}
 ITEMS = [
-    SimpleNamespace(nodeid=nodeid)
+    SimpleNamespace(nodeid=nodeid, location=("tests/laws.py" if "test_long" in nodeid else "tests/a.py", 1, ""))
     for nodeid in (
         *(f"tests/a.py::test_grid[{n}-[x]]" for n in range(3 * SHARE)),
         "tests/a.py::TestRoom::test_one",
@@ -43,6 +43,8 @@ def test_each_slow_test_is_in_the_sample_of_one_commit_of_six_and_all_others_in_
 def test_a_file_of_tests_that_has_changed_is_run_whole() -> None:
     found = drawn("1", "tests/a.py", "src/headwise/errors.py")
     assert [item.nodeid for item in ITEMS if item.nodeid.startswith("tests/a.py")] == found[: 3 * SHARE + 2]
+    # and so are laws that it inherits
+    assert all("tests/b.py::test_long" in drawn(f"{n:x}", "tests/laws.py") for n in range(SHARE))
 
 
 def test_what_was_measured_is_there() -> None:

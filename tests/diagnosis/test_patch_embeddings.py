@@ -66,6 +66,29 @@ def test_one_row_of_positions_for_all_tokens_is_found(source, name, right, wrong
     assert blamed_in(source, name) == [("position-constant", line_of(source, wrong))]
 
 
+CLASS_TOKEN = PATCHES.replace(
+    "        count = x.shape[1]\n",
+    "        x = torch.cat((self.token.expand(x.shape[0], -1, -1), x), dim=1)\n        count = x.shape[1]\n",
+).replace(
+    "        self.attention =", "        self.token = nn.Parameter(torch.randn(1, 1, width))\n        self.attention ="
+)
+NEXT = IDS.replace(
+    "        return self.attention(x, x, x)[0]",
+    "        query = self.words(ids[:, -1:]) + self.pos.weight[ids.shape[1]]\n"
+    "        return self.attention(query, x, x)[0]",
+)
+
+
+def test_a_token_of_the_class_is_counted_with_the_patches():
+    assert found_in(HEAD + CLASS_TOKEN, "Patches").verdict == "sound"
+    source = HEAD + CLASS_TOKEN.replace("self.pos_embedding[:, :count]", "self.pos_embedding[:, count]")
+    assert blamed_in(source, "Patches") == [("position-constant", line_of(source, "self.pos_embedding[:, count]"))]
+
+
+def test_the_place_of_the_next_token_is_right():
+    assert not found_in(HEAD + NEXT, "Words").faults
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -24,7 +24,8 @@ def known(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout: float = 0.0) -> A
     """What is remembered of a call."""
     rules = {"mask": mask, "attn_bias": None, "scale": None, "softcap": None, "sink": None, "dropout": dropout}
     key = call_keys.key_of(q, k, v, {**rules, "generator": None}, "auto")  # type: ignore[typeddict-item]
-    return None if key is None else repeated_calls.find(as_mask(mask), key)
+    kept = repeated_calls.table_of(as_mask(mask))
+    return None if key is None or kept is None else kept.results.get(key)
 
 
 def on_device(dtype: torch.dtype = torch.float32) -> list[Tensor]:

@@ -231,7 +231,7 @@ def test_a_tensor_whose_axes_change_places_is_noticed() -> None:
     [
         lambda t: t,
         # no whole number of words, and none from a whole number on
-        lambda t: t[:, :-1].contiguous(),
+        lambda t: t[:-1, :-1].contiguous(),
         lambda t: t.flatten()[3 : 3 + 128 * 200].view(128, 200),
         lambda t: t.mT,
         lambda t: t[:, ::2],

@@ -193,7 +193,7 @@ class TestCalibration:
         kept = calibration.factors, costs.nearest, costs.rates
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(costs, "level", lambda: "riscv64 default")
-            patch.setattr(repeated_calls, "_without_mask", {})
+            patch.setattr(repeated_calls.without_mask, "results", {})
             for each in kept:
                 each.cache_clear()
             yield

@@ -29,7 +29,7 @@ EVEN = Shape(D=8, Dv=8)
 
 @pytest.fixture(autouse=True)
 def no_call_before() -> None:
-    repeated_calls._without_mask.clear()
+    repeated_calls.without_mask.results.clear()
     repeated_calls.without_mask.guarded = ()
     # masks without tensors are equal to those of earlier tests, and share what was kept with them
     derived_tensors._table_of_numbers.cache_clear()
@@ -57,7 +57,8 @@ def known(q: Tensor, k: Tensor, v: Tensor, mask: Any = None, backend: str = "aut
         **given,
     }
     key = call_keys.key_of(q, k, v, {"mask": mask, **rules}, backend)
-    return key is not None and isinstance(repeated_calls.find(mask, key), repeated_calls.RepeatedCall)
+    kept = repeated_calls.table_of(mask)
+    return key is not None and kept is not None and isinstance(kept.results.get(key), repeated_calls.RepeatedCall)
 
 
 def gradients(q: Tensor, k: Tensor, v: Tensor, **given: Any) -> tuple[Tensor, ...]:
@@ -208,6 +209,23 @@ class TestRecognized:
         first = hw.attention(*calls[0], mask=of)
         assert guarded_calls.recognized(*calls[0], of, None, "auto") is not None
         assert torch.equal(hw.attention(*calls[0], mask=of), first)
+
+    def test_one_whose_grad_mode_has_changed_is_guarded_again(self) -> None:
+        q, k, v = tensors(EVEN)
+        hw.attention(q, k, v)
+        with torch.no_grad():
+            hw.attention(q, k, v)
+            hw.attention(q, k, v)
+            assert guarded_calls.recognized(q, k, v, None, None, "auto") is not None
+        assert guarded_calls.recognized(q, k, v, None, None, "auto") is not None
+        assert len(repeated_calls.without_mask.guarded) == 2
+
+    def test_what_takes_too_much_room_is_not_guarded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        q, k, v = tensors(EVEN)
+        mask = MASKS["padding"](EVEN)
+        monkeypatch.setattr(derived_tensors, "MOST_BYTES", 8)
+        hw.attention(q, k, v, mask=mask)
+        assert not derived_tensors.plain_table(mask).guarded
 
     def test_one_that_is_guarded_and_called_in_another_way_is_guarded_once(self) -> None:
         q, k, v = tensors(EVEN)

@@ -7,6 +7,7 @@ from torch import Tensor
 import headwise as hw
 from headwise.masks import Mask, as_mask
 from headwise.masks.coordinates import Sizes
+from headwise.ops.fused_strips import MOST_PAIRS_KEPT
 from headwise.ops.strips import Strip, strips
 from tests.cases import MASKS, SHAPES, Shape, dense_mask
 
@@ -96,3 +97,15 @@ def test_a_strip_less_may_take_as_many_pairs_more_as_it_costs() -> None:
     apart = hw.prefix(128) & hw.causal() | hw.window(keys=128) & hw.causal()
     runs = [strip.columns for strip in strips(apart, sizes, 1, 1 << 24, rows=2048, spare=1 << 17)]
     assert runs[-1] == (slice(0, 128), slice(256, 512))
+
+
+def test_rows_of_other_kinds_stay_apart_where_nothing_is_to_be_spared_and_masks_stay_small_enough_to_be_kept() -> None:
+    one_head = Sizes(1, 1, 2048, 2048)
+    diagonal = hw.causal() & hw.window(keys=4096)
+    for strip in strips(diagonal, one_head, 1, 1 << 24, rows=2048, spare=1 << 17):
+        (mixed,) = strip.mixed
+        assert (strip.rows.stop - strip.rows.start) * (mixed.stop - mixed.start) <= MOST_PAIRS_KEPT
+    # the first two rows of tiles see all of the first tile, the others a part of it
+    kinds = hw.lengths(torch.arange(512).clamp(max=200)[None] + 56)
+    apart = strips(kinds, Sizes(1, 1, 512, 512), 1, 1 << 24, rows=2048)
+    assert [strip.rows.start for strip in apart] == [0, 128, 256]

@@ -22,8 +22,8 @@ CONDITION = re.compile(
 )
 # what code about images speaks of
 IMAGE_WORDS = frozenset({"w", "W", "width", "height", "img", "image", "hw", "HW"})
-# the channels of an image that are written as a number; a width of probes is larger
-MOST_COLOURS = 4
+# the most channels of an image that are a number in the code; the widths of probes are larger
+MOST_IMAGE_CHANNELS = 4
 # heads that come apart
 SPLITS = (
     layouts.HEADS, layouts.HEADS_SAME, layouts.GROUPED, layouts.MERGED, layouts.MERGED_SAME, layouts.HEADS_LAST,
@@ -35,7 +35,8 @@ def families(roles: Wanted, reading: Reading, built: Any, sizes: Mapping[str, st
     """The layouts that an input may have, the likeliest first. sizes: what an image's are called here."""
     layers = [each for each in _built_of(built) if _has_weights(each)]
     packed = [layouts.TURNED, layouts.PACKED] if _is_turned(roles, reading, built) else [layouts.PACKED, layouts.TURNED]
-    image = [_image({**_channels_of(built), **sizes})] if "image" in sizes else []
+    ways = [{**_channels_of(built), **sizes}, sizes] if "image" in sizes else []
+    image = list(dict.fromkeys(map(_image, ways)))
     if roles.is_triple and not layers and "heads" not in roles.rest.values():
         order = [*SPLITS, *packed, layouts.ALONE]
     elif any(type(each).__name__.endswith("2d") for each in _built_of(built)):
@@ -87,11 +88,9 @@ def families(roles: Wanted, reading: Reading, built: Any, sizes: Mapping[str, st
 
 
 def _channels_of(built: Any) -> dict[str, str]:
-    """The number of "channels" of images, where the first convolution has it by its code: grey, colours, or these and
-    how opaque they are.
-    """
+    """The "channels" of images, where the first convolution takes 1 (grey), 3 (RGB) or 4 (RGBA), as its code has it."""
     first = next((each for each in _built_of(built) if isinstance(each, nn.Conv2d)), None)
-    return {} if first is None or first.in_channels > MOST_COLOURS else {"channels": str(first.in_channels)}
+    return {} if first is None or first.in_channels > MOST_IMAGE_CHANNELS else {"channels": str(first.in_channels)}
 
 
 def _stacked(batch: int) -> Family:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from headwise.dataflow.attention import SOFTMAXES, chain_of, is_scores, operand_marks
 from headwise.dataflow.contractions import is_constant
 from headwise.dataflow.marked_operations import MarkedOp
@@ -24,9 +26,17 @@ def mixing_of(run: Run) -> tuple[str, MarkedOp] | None:
             if state.at in led:
                 return "features", softmax
     pooled = [entry for entry in softmaxes if _is_over_tokens(entry)]
-    if states and not any(map(_has_one_score, pooled)):
-        return "state", states[0]
+    weights = {entry.at for entry in pooled if _has_one_score(entry)}
+    # a sum of tokens by weights of their own is no state
+    mixed = [state for state in states if not weights & set(_makers(run, state))]
+    if mixed:
+        return "state", mixed[0]
     return ("pooling", pooled[0]) if pooled else None
+
+
+def _makers(run: Run, entry: MarkedOp) -> Iterator[int]:
+    """The operations that what an operation takes was made by."""
+    return (each.at for tensor in entry.inputs for each in chain_of(run, entry, tensor.number))
 
 
 def _is_state(entry: MarkedOp) -> bool:

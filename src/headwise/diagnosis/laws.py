@@ -117,13 +117,14 @@ def law_suspects(exam: Examination) -> list[Suspect]:
 
 
 def _of_pooling(exam: Examination, run: Run, free: Callable[..., Run]) -> list[Suspect]:
-    """What the laws find where tokens are pooled: each sample by itself, and its parameters learned and saved."""
+    """What the laws find where tokens are pooled: samples kept apart, parameters registered, arguments left alone."""
     if run.record.failure is not None or exam.suspects or (mixing_of(run) or ("",))[0] != "pooling":
         return []
     checks, fact = exam.checks, run.fact
     exam.examined["samples"] = fact(tells_samples, run, free) or Missed("doctor.missed.samples_unknown")
     out = checks.all("parameters", unregistered, run) + checks.all("samples", fact, sample_leaks, run, free)
-    out += checks.all("arguments kept", changed_arguments, run)
+    masked = exam.rerun(plan=exam.plan) if exam.plan.mask else run
+    out += checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))
     exam.examined["arguments kept"] = True
     failed: tuple[list[Suspect], Tried] = [], True
     suspects, exam.examined["second call"] = checks("second call", failed, fact, left_over, run, free)

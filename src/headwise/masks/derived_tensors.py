@@ -282,7 +282,7 @@ def _table_of_numbers(_: Mask) -> DerivedTable:
 
 
 def _are_equal(t: Tensor, copy: Tensor) -> bool:
-    """Whether two tensors on the CPU hold the same bytes in the same shape."""
+    """Whether two tensors on the CPU hold the same numbers in the same shape."""
     if t.shape != copy.shape:
         return False
     if _is_of_words(t) and _is_of_words(copy):

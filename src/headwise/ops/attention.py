@@ -119,13 +119,14 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, backend: str, rules: Rules) -> T
     key = key_of(q, k, v, rules, backend)
     if key is not None:
         mask = rules["mask"]
-        repeated = repeated_calls.find(mask, key)
-        if repeated is None:
+        kept = repeated_calls.table_of(mask)
+        repeated = None if kept is None else kept.results.get(key)
+        if kept is None or repeated is None:
             return _run(q, k, v, backend, rules, key)
         if isinstance(repeated, Backend):
             return repeated.run(checked(q, k, v, **rules))
         out, is_result = repeated.run(q, k, v, mask)
-        guarded_calls.met_again(mask, key, (q, k, v), repeated, out)
+        guarded_calls.met_again(kept, key, (q, k, v), repeated, out)
         return out if is_result else sdpa.run(checked(q, k, v, **rules), made=out)
     if not autocasts(q):
         return _run(q, k, v, backend, rules)

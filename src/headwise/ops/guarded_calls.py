@@ -15,7 +15,7 @@ from headwise.masks.derived_tensors import DerivedTable, is_capturing
 from headwise.ops import sdpa
 from headwise.ops.call_keys import PLAIN_KEY, kernels_are_on, stream_of
 from headwise.ops.device_calls import DeviceCall
-from headwise.ops.repeated_calls import RepeatedCall, table_of, without_mask
+from headwise.ops.repeated_calls import RepeatedCall, without_mask
 
 __all__ = ["guard", "met_again", "recognized"]
 
@@ -78,40 +78,42 @@ def recognized(
     return None
 
 
-def guard(kept: DerivedTable, key: Any, at: tuple[Tensor, Tensor, Tensor], call: Any, out: Tensor) -> None:
-    """Have the next calls like that of q, k and v `at`, which gave `out`, recognized.
+def guard(kept: DerivedTable, key: Any, tensors: tuple[Tensor, Tensor, Tensor], call: Any, out: Tensor) -> None:
+    """Have the next calls like that of q, k and v, `tensors`, which gave `out`, recognized.
 
     call: what is repeated of it; of a backend alone, and of calls with further rules, nothing is recognized.
     """
     if Guards is None or len(key) > PLAIN_KEY or not isinstance(call, RepeatedCall | DeviceCall):
         return
     _, _, scale, backend, _, threads, _, stream = key
-    _, k, _ = at
+    _, k, _ = tensors
     numbers, has_grad = out.numel(), torch.is_grad_enabled()
     is_small = k.is_cpu and out.requires_grad and k.dtype is torch.float32 and k.numel() == numbers < sdpa.GRAIN
     if not (is_small and _is_dense(k) and _is_dense(out)):
         numbers = 0
-    guards = Guards(*at, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    guards = Guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
     newest = GuardedCall(guards, scale, backend, threads, has_grad, numbers, stream, key, call)
     kept.guarded = (newest, *kept.guarded[: MOST_GUARDED - 1])
 
 
 def met_again(
-    mask: Mask | Tensor | None, key: Hashable, at: tuple[Tensor, Tensor, Tensor], call: Any, out: Tensor
+    kept: DerivedTable, key: Hashable, tensors: tuple[Tensor, Tensor, Tensor], call: Any, out: Tensor
 ) -> None:
-    """A call was found by its key: have it recognized where the last one that was found had it too.
+    """Guard a call that was found by its key in a table, if the one found before it had the same key.
 
-    As the layers of a model follow one another. Of calls in turn, more than are recognized, each would take the place
-    of one that comes before it does.
+    The layers of a model follow one another so. Calls that alternate among more than MOST_GUARDED shapes would take
+    each other's place.
     """
     global _last
-    kept = table_of(mask)
-    if kept is None:
-        return
     last, _last = _last, (id(kept), key)
-    # one that is guarded and was not recognized is called in another way
-    if last == _last and not any(guarded.key == key and guarded.guards.check(*at) for guarded in kept.guarded):
-        guard(kept, key, at, call, out)
+    if last == _last and not any(_guards(guarded, key, tensors) for guarded in kept.guarded):
+        guard(kept, key, tensors, call, out)
+
+
+def _guards(guarded: GuardedCall, key: Hashable, tensors: tuple[Tensor, Tensor, Tensor]) -> bool:
+    """Whether a call is guarded already: it was not recognized since it is called in another way."""
+    is_same = guarded.key == key and guarded.has_grad is torch.is_grad_enabled()
+    return is_same and bool(guarded.guards.check(*tensors))
 
 
 def _is_dense(t: Tensor) -> bool:

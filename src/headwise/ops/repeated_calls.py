@@ -28,8 +28,7 @@ MOST_SCORES_KEPT = 1 << 20
 # on a GPU a mask of numbers, 32 MiB in halves
 MOST_DEVICE_SCORES_KEPT = 1 << 24
 
-_without_mask: dict[Hashable, RepeatedCall | DeviceCall | Backend] = {}
-# what guards recognize of these
+# those without a mask; a mask keeps its own
 without_mask = DerivedTable((), (), ())
 
 
@@ -81,12 +80,6 @@ def table_of(mask: Mask | Tensor | None) -> DerivedTable | None:
     return plain_table(mask) or layout_table(mask) if isinstance(mask, Mask) else None
 
 
-def find(mask: Mask | Tensor | None, key: Hashable) -> RepeatedCall | DeviceCall | Backend | None:
-    """What was remembered of a call with this mask and key; None: there was none."""
-    kept = table_of(mask)
-    return None if kept is None else (_without_mask if mask is None else kept.results).get(key)
-
-
 def remember(call: Call, key: Hashable, chosen: Backend) -> tuple[DerivedTable, RepeatedCall | DeviceCall] | None:
     """Keep the backend of a checked call; of torch's kernel what it was given, and give that and where it is kept.
 
@@ -102,12 +95,14 @@ def remember(call: Call, key: Hashable, chosen: Backend) -> tuple[DerivedTable, 
     size = 0 if scores is None else scores.nbytes + scores.numel()
     if call.mask is None:
         with room.lock:
-            if len(_without_mask) >= MOST_CALLS:
-                _without_mask.pop(next(iter(_without_mask)), None)
-            _without_mask[key] = repeated or chosen
+            if len(kept.results) >= MOST_CALLS:
+                kept.forget(next(iter(kept.results)))
+            kept.results[key] = repeated or chosen
     else:
         kept.add(key, repeated or chosen, size)
-    return None if repeated is None else (kept, repeated)
+    # what takes too much room is not kept
+    is_kept = key in kept.results
+    return (kept, repeated) if repeated is not None and is_kept else None
 
 
 def _repeated(call: Call) -> RepeatedCall | None:

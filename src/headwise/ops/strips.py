@@ -21,6 +21,8 @@ from headwise.ops.causal_cost import causal_pairs
 BLOCK, ROWS = 128, 512
 # two calls of torch's kernel are faster than one with a mask from so many rows on
 FEWEST_SQUARE = 512
+# rows of tiles that differ are one strip up to so many mixed tiles, whose mask is small enough to be kept
+MOST_MIXED = 16
 Runs = tuple[slice, ...]
 
 
@@ -197,7 +199,9 @@ def _merged(kinds: list[list[int]], Lq: int, Lk: int, most: int, spare: int) -> 
         stop, seen = start + 1, kinds[start]
         while stop < len(kinds) and stop - start < most:
             both = [a if a == b else MIXED for a, b in zip(seen, kinds[stop], strict=True)]
-            if both != seen or kinds[stop] != seen:
+            if kinds[stop] != seen:
+                if not spare or (stop + 1 - start) * both.count(MIXED) > MOST_MIXED:
+                    break
                 needed = _count(both) * (stop - start + 1) - _count(seen) * (stop - start) - _count(kinds[stop])
                 if needed > spare or not _are_one_run(both, seen, kinds[stop]):
                     break

@@ -109,7 +109,7 @@ def _is_of_guessed_width(run: Run, failed: Operation) -> bool:
 
 
 def _is_as_called(run: Run, t: TensorSeen) -> bool:
-    """Whether a tensor of numbers with fractions is what the run was called with, and nothing was computed of it."""
+    """Whether a floating-point tensor is what the run was called with, and nothing was computed of it."""
     is_whole = t.value is None or not t.value.is_floating_point()
     return not is_whole and run.marks_at(t) is not None and not chain_of(run, len(run.seen), t.number)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from collections.abc import Iterator
 
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from headwise.dataflow import (
     attentions,
     find_pattern,
     is_constant,
+    is_movement,
     operand_marks,
     place_of,
     sample_of,
@@ -42,7 +44,7 @@ UNUSED = re.compile(
     r"\b(un|not )used|\bignored?\b|compat|interface|signature|\bAPI\b|不使用|未使用|忽略", re.IGNORECASE
 )
 # a table of positions
-POSITIONS = re.compile(r"(^|[._])pos(e|itions?|itional|_?emb\w*|_enc\w*)?($|[._])", re.IGNORECASE)
+POSITIONS = re.compile(r"(^|[._])(pos(itions?|itional|_?emb\w*|_?enc\w*)?|w?pe)($|[._])", re.IGNORECASE)
 MASKS = frozenset({
     "mask", "attn_mask", "attention_mask", "key_padding_mask", "padding_mask", "pad_mask", "src_mask", "key_mask",
 })  # fmt: skip
@@ -73,33 +75,34 @@ def batch_place_suspects(run: Run) -> list[Suspect]:
 
 def constant_place_suspects(run: Run) -> list[Suspect]:
     """A table of positions of which all tokens are added the one row that their number names, and no other is read."""
-    rows: dict[str, dict[int, MarkedOp]] = {}
-    for entry in run.seen:
-        if entry.name not in SUMS or len(entry.inputs) != 2 or len(entry.marked_inputs) != 1:
+    if not isinstance(run.target, nn.Module):
+        return []
+    tables = {
+        name: table for name, table in (*run.target.named_parameters(), *run.target.named_buffers())
+        if POSITIONS.search(name) and table.ndim > 1 and table.is_contiguous() and table.numel() > table.shape[-1]
+    }  # fmt: skip
+    for name, table in tables.items():
+        parts = {(each.storage_offset(), each.numel()): entry for entry, each in _parts_of(run, table)}
+        if len(parts) != 1:
             continue
-        marks = next(marks for marks in entry.given if marks is not None)
-        beside = next((t for t, of in zip(entry.tensors, entry.given, strict=False) if of is None), None)
-        if marks.kind == "token" and beside is not None and (place := _row_of(run, beside)) is not None:
-            rows.setdefault(place[0], {})[place[1]] = entry
-    for name, by_row in rows.items():
-        for row, entry in by_row.items():
-            marks = next(marks for marks in entry.given if marks is not None)
-            count = int(place_of(marks.arrays["t"]).max()) + 1
-            if len(by_row) == 1 and row == count > 1:
-                return [Suspect("position-constant", entry.span, said={"name": name}, proved=True)]
+        ((start, size), entry), width = next(iter(parts.items())), table.shape[-1]
+        marks = next((marks for marks in entry.given if marks is not None), None)
+        if size != width or entry.name not in SUMS or len(entry.inputs) != 2 or marks is None or marks.kind != "token":
+            continue
+        count = marks.shape[-2] if len(marks.shape) > 1 else 1
+        if (start - table.storage_offset()) // width == count > 1:
+            return [Suspect("position-constant", entry.span, said={"name": name}, proved=True)]
     return []
 
 
-def _row_of(run: Run, t: Tensor) -> tuple[str, int] | None:
-    """The table of positions of which a tensor is one row, and which row; None: it is no row of one."""
-    if not isinstance(run.target, nn.Module) or not t.is_contiguous():
-        return None
-    for name, table in (*run.target.named_parameters(), *run.target.named_buffers()):
-        width = table.shape[-1] if table.ndim else 0
-        is_table = table.ndim > 1 and table.is_contiguous() and table.numel() > table.shape[-1] == t.numel()
-        if POSITIONS.search(name) and is_table and t.untyped_storage().data_ptr() == table.untyped_storage().data_ptr():
-            return name, (t.storage_offset() - table.storage_offset()) // width
-    return None
+def _parts_of(run: Run, table: Tensor) -> Iterator[tuple[MarkedOp, Tensor]]:
+    """What operations read of a table, but those that only take a part of it."""
+    storage = table.untyped_storage().data_ptr()
+    for entry in run.seen:
+        if not is_movement(entry.last):
+            for each in entry.tensors:
+                if each.untyped_storage().data_ptr() == storage:
+                    yield entry, each
 
 
 def _is_of_table(run: Run, entry: MarkedOp) -> bool:
