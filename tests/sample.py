@@ -16,7 +16,7 @@ from statistics import mean
 __all__ = ["Sample"]
 
 # of so many slow tests one is run; slow is what takes so many seconds a case, or all cases of a test together
-SHARE, SLOW, SLOW_TOGETHER = 6, 0.3, 1.0
+SHARE, SLOW, SLOW_TOGETHER = 7, 0.3, 1.0
 RECORD = Path(__file__).with_name("slow_tests.txt")
 
 

@@ -100,9 +100,9 @@ def _parts_of(run: Run, table: Tensor) -> Iterator[tuple[MarkedOp, Tensor]]:
     storage = table.untyped_storage().data_ptr()
     for entry in run.seen:
         if not is_movement(entry.last):
-            for each in entry.tensors:
-                if each.untyped_storage().data_ptr() == storage:
-                    yield entry, each
+            for tensor in entry.tensors:
+                if tensor.untyped_storage().data_ptr() == storage:
+                    yield entry, tensor
 
 
 def _is_of_table(run: Run, entry: MarkedOp) -> bool:
