@@ -1,10 +1,10 @@
 """make test leaves out slow tests, others with each commit, and none that is new or in a file that has changed."""
 
+import subprocess
 from types import SimpleNamespace
 
 import pytest
 
-from headwise.targets.child import process
 from tests import sample
 from tests.filemap import ROOT
 from tests.sample import SHARE, Sample, name_of, recorded
@@ -59,7 +59,7 @@ def test_what_was_measured_is_there() -> None:
 def test_the_sample_of_a_clone_is_that_of_its_commit(tmp_path, monkeypatch) -> None:
     def git(*arguments: str) -> str:
         identity = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-        return process.subprocess.run(
+        return subprocess.run(
             ["git", *identity, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
         ).stdout
 

@@ -179,7 +179,7 @@ class Bench:
         # a size that is declared by the name of what the constructor takes is that
         for name in set(spoken(list(self.wish.call.values()))) & set(draft.init):
             value = draft.init[name]
-            if isinstance(value, str) and name not in spoken(value) and name not in {**LEGEND, **MORE}:
+            if isinstance(value, str) and name not in (*spoken(value), *LEGEND, *MORE):
                 symbols[name] = Named(name, "parameter", name, equals=value)
         if {"rows", "grid"} & {self.roles.rest.get(name) for name in call}:
             symbols.setdefault("L", replace(LEGEND["L"], equals="h*w"))

@@ -52,7 +52,7 @@ _last: tuple[Any, ...] = ()
 def recognized(
     q: Tensor, k: Tensor, v: Tensor, mask: Mask | Tensor | None, scale: float | None, backend: str
 ) -> GuardedCall | None:
-    """What `find` gives for the key of a call without further rules, in half the time; None: ask for its key."""
+    """What is kept of a call without further rules, found in half the time of its key; None: ask for its key."""
     # what other compilers trace is no plain tensor, which the guards refuse
     if is_dynamo_compiling():
         return None

@@ -198,14 +198,14 @@ def _merged(kinds: list[list[int]], Lq: int, Lk: int, most: int, spare: int) -> 
     while start < len(kinds):
         stop, seen = start + 1, kinds[start]
         while stop < len(kinds) and stop - start < most:
-            both = [a if a == b else MIXED for a, b in zip(seen, kinds[stop], strict=True)]
             if kinds[stop] != seen:
-                if not spare or (stop + 1 - start) * both.count(MIXED) > MOST_MIXED:
-                    break
+                both = [a if a == b else MIXED for a, b in zip(seen, kinds[stop], strict=True)]
                 needed = _count(both) * (stop - start + 1) - _count(seen) * (stop - start) - _count(kinds[stop])
-                if needed > spare or not _are_one_run(both, seen, kinds[stop]):
+                is_kept = (stop - start + 1) * both.count(MIXED) <= MOST_MIXED
+                if not spare or needed > spare or not is_kept or not _are_one_run(both, seen, kinds[stop]):
                     break
-            stop, seen = stop + 1, both
+                seen = both
+            stop += 1
         columns = tuple(_runs(seen, Lk))
         if columns:
             yield slice(start * BLOCK, min(stop * BLOCK, Lq)), columns, _mixed(seen, columns, Lk)
