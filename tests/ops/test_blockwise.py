@@ -1,6 +1,7 @@
 """What strips promise beyond the laws: drops that repeat, lse, derivatives, bounded memory, and where auto is them."""
 
 import math
+from collections import Counter
 from typing import Any, NamedTuple
 
 import pytest
@@ -86,6 +87,31 @@ class TestInTinyTiles:
         steer = torch.randn(got.shape, dtype=got.dtype, generator=torch.Generator().manual_seed(1))
         mine, theirs = (torch.autograd.grad((out * steer).sum(), tensor) for out in (got, wanted))
         torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+
+    @pytest.mark.parametrize(("width", "passes"), [(1, 3), (48, 1)], ids=["larger", "no larger"])
+    def test_drops_are_saved_for_the_backward_pass_where_they_are_no_larger_than_the_tensors(
+        self, width: int, passes: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shape = Shape(B=2, Hq=4, Hk=2, Lq=65, Lk=70, D=width, Dv=width)
+        q, k, v = (t.requires_grad_() for t in tensors(shape, torch.float64))
+        call, drops, plain = checked(q, k, v, mask=hw.causal()), Drops(0.3, 7), Drops.kept
+        draws: Counter[int] = Counter()
+
+        def counted(self: Drops, number: int, *given: Any) -> torch.Tensor:
+            draws[number] += 1
+            return plain(self, number, *given)
+
+        monkeypatch.setattr(Drops, "kept", counted)
+        got = blockwise.outputs(call, drops)
+        steer = torch.randn(got.shape, dtype=got.dtype, generator=torch.Generator().manual_seed(1))
+        first, second = (
+            torch.autograd.grad((got * steer).sum(), (q, k, v), retain_graph=again) for again in (True, False)
+        )
+        # every strip: by the forward pass, and by each of two backward passes over its graph where nothing is saved
+        assert draws == Counter(dict.fromkeys(range(len(blockwise.strips_of(call))), passes))
+        wanted = torch.autograd.grad((blockwise.definition(call, drops) * steer).sum(), (q, k, v))
+        torch.testing.assert_close(first, second, rtol=0, atol=0)
+        torch.testing.assert_close(first, wanted, rtol=1e-11, atol=1e-11)
 
     def test_a_second_derivative_sees_the_same_drops(self) -> None:
         q, k, v = (t.requires_grad_() for t in tensors(Shape(B=1, Hq=2, Hk=1, Lq=3, Lk=5, D=2, Dv=4), torch.float64))

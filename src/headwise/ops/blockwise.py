@@ -12,7 +12,7 @@ from headwise.masks.leaves import Allowed
 from headwise.masks.tensor_versions import check_unchanged, versions
 from headwise.ops import costs, kernel, reference
 from headwise.ops.call import Call, transformed
-from headwise.ops.dropout import Drops, drawn_seed
+from headwise.ops.dropout import Drops, SavedDrops, drawn_seed
 from headwise.ops.segments import Segments
 from headwise.ops.strips import Strips, strips
 from headwise.ops.workspace import Gradients, Workspace, fits_torch
@@ -175,8 +175,11 @@ class Tiled(torch.autograd.Function):
         ctx.rules = {name: getattr(call, name) for name in ("mask", "scale", "softcap")}
         ctx.rules["prepared"] = {"strips": strips_of(call)}
         ctx.drops, ctx.versions = drops, versions(call.mask)
-        out, outputs = forward(call, drops, with_lse=fits_torch(call, is_dropped=drops is not None))
-        ctx.save_for_backward(*tensors, *(outputs or ()))
+        kept: list[Tensor] = []
+        drawn = drops if drops is None or not _saves_drops(call) else SavedDrops.of(drops, kept)
+        out, outputs = forward(call, drawn, with_lse=fits_torch(call, is_dropped=drops is not None))
+        ctx.has_outputs = outputs is not None
+        ctx.save_for_backward(*tensors, *(outputs or ()), *kept)
         return out
 
     @staticmethod
@@ -184,7 +187,8 @@ class Tiled(torch.autograd.Function):
         check_unchanged(ctx.versions)
         # a checkpoint unpacks what was saved once
         saved = ctx.saved_tensors
-        tensors, outputs = dict(zip(TENSORS, saved, strict=False)), saved[len(TENSORS) :]
+        tensors, rest = dict(zip(TENSORS, saved, strict=False)), saved[len(TENSORS) :]
+        outputs, kept = (rest[:2], rest[2:]) if ctx.has_outputs else (None, rest)
         wanted = [name for name, needed in zip(TENSORS, ctx.needs_input_grad[2:], strict=True) if needed]
         with torch.autocast("cpu", enabled=False):
             if torch.is_grad_enabled():
@@ -197,7 +201,8 @@ class Tiled(torch.autograd.Function):
                 )
             else:
                 call = Call(**tensors, **ctx.rules)
-                of_inputs = backward(call, ctx.drops, gradients[0], wanted, outputs=outputs or None)
+                drops = SavedDrops.of(ctx.drops, list(kept)) if kept else ctx.drops
+                of_inputs = backward(call, drops, gradients[0], wanted, outputs=outputs)
         return None, None, *(of_inputs.get(name) for name in TENSORS)
 
 
@@ -213,6 +218,14 @@ def strips_of(call: Call) -> Strips:
         )
     cut: Strips = call.prepared["strips"]
     return cut
+
+
+def _saves_drops(call: Call) -> bool:
+    """Whether what the drops keep, a byte a pair, takes no more memory than q, k, v and the outputs."""
+    outputs = math.prod((*call.q.shape[:3], call.v.shape[3])) * call.q.element_size()
+    return sum(math.prod(strip.shape) for strip in strips_of(call)) <= outputs + sum(
+        t.numel() * t.element_size() for t in (call.q, call.k, call.v)
+    )
 
 
 def _most_scores(call: Call) -> int:
