@@ -92,6 +92,7 @@ def test_where_an_argument_is_not_told_there_is_no_call():
         ("x: (N, T, dim)", ["B", "L", "D"]),
         ("x: [b, n_heads, q, k]", ["B", "H", "L", "S"]),
         ("x: (batch, n, 3)", ["B", "L", 3]),
+        ("x: [batch_size, in_channels, height, width]", ["B", "D", "h", "w"]),
     ],
 )
 def test_words_of_axes_have_their_usual_meaning(text, shape):
@@ -231,3 +232,27 @@ class Listening(nn.Module):
 def test_types_of_arguments_and_axes_that_no_input_has_are_no_shapes():
     assert documented_ranks(Listening, ["x", "memory"]) == {"x": 3}
     assert {plan.setting for plan in find(Listening, namespace={"torch": torch, "nn": nn}).plans} >= {"cross"}
+
+
+class Grouped(nn.Module):
+    """Attention over the pixels of an image: x (batch_size, in_channels, height, width)."""
+
+    def __init__(self, n_channels: int, n_heads: int = 1, d_k: int | None = None, n_groups: int = 8):
+        super().__init__()
+        self.heads, self.width = n_heads, d_k or n_channels
+        self.norm = nn.GroupNorm(n_groups, n_channels)
+        self.three = nn.Linear(n_channels, 3 * n_heads * self.width)
+        self.out = nn.Linear(n_heads * self.width, n_channels)
+
+    def forward(self, x):
+        batch_size, n_channels, height, width = x.shape
+        h = self.norm(x).view(batch_size, n_channels, -1).permute(0, 2, 1)
+        q, k, v = self.three(h).view(batch_size, -1, self.heads, 3 * self.width).chunk(3, dim=-1)
+        weights = (torch.einsum("bihd,bjhd->bijh", q, k) * self.width**-0.5).softmax(dim=2)
+        y = self.out(torch.einsum("bijh,bjhd->bihd", weights, v).flatten(2))
+        return x + y.permute(0, 2, 1).view(batch_size, n_channels, height, width)
+
+
+def test_usual_sizes_are_tried_where_words_do_not_say_what_divides_them():
+    plan = find(Grouped, namespace=globals()).plans[0]
+    assert plan.call["x"] == ["B", "D", "h", "w"]

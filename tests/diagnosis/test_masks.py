@@ -214,6 +214,17 @@ class Other(nn.Module):
     def forward(self, q, k, v, mask):
         return (q @ k.mT).masked_fill(~mask, -1e9).softmax(-1) @ v
 ''',
+    "the words of another class that holds a layer of torch's": attend(GIVEN + FILL.format("mask == 0", ""))
+    + '''
+class Other(nn.Module):
+    """pad_mask: True = padding"""
+    def __init__(self, d):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(d, 1, batch_first=True)
+
+    def forward(self, x, pad_mask):
+        return self.layer(x, src_key_padding_mask=pad_mask)
+''',
     "a flag that is only kept, beside a mask": attend(
         GIVEN + "s = s + mask", made="self.is_causal = True", words="mask: additive, it holds the triangle too"
     ),

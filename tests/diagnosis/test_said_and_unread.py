@@ -261,7 +261,11 @@ def test_a_condition_or_a_denial_asks_for_no_order(says):
 def test_what_is_made_for_inference_is_not_to_be_trained():
     found = found_in(FOR_INFERENCE.format(mode="inference_mode"))
     assert (found.verdict, faults_of(FOR_INFERENCE.format(mode="inference_mode"))) == ("sound", [])
-    assert [kind for kind, _ in faults_of(FOR_INFERENCE.format(mode="no_grad"))] == ["gradient-cut"]
+    for_training = FOR_INFERENCE.format(mode="no_grad")
+    assert [kind for kind, _ in faults_of(for_training)] == ["gradient-cut"]
+    for_decoding = for_training.replace("def forward(self, x):", 'def forward(self, x):\n        """Inference only."""')
+    assert for_decoding != for_training
+    assert faults_of(for_decoding) == []
 
 
 def test_an_image_is_as_large_as_the_constructor_is_told():

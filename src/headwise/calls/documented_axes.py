@@ -32,11 +32,12 @@ FEWEST = 2
 BATCH = frozenset({"b", "bs", "bsz", "bn", "batch", "batch_size", "nb"})
 WIDTH = frozenset({
     "c", "d", "e", "dim", "dims", "d_model", "embed_dim", "embedding_dim", "hidden", "hidden_size", "hidden_dim",
-    "channels", "feat", "features", "model_dim", "emb", "width", "feat_dim", "size", "n_feat",
+    "channels", "in_channels", "n_channels", "num_channels",
+    "feat", "features", "model_dim", "emb", "width", "feat_dim", "size", "n_feat",
 })  # fmt: skip
 HEADS = frozenset({"heads", "n_heads", "num_heads", "num_head", "n_head", "nhead", "nh"})
 # the height and the width of an image
-SIDES = frozenset({"h", "w"})
+SIDES = {"h": "h", "w": "w", "height": "h", "width": "w"}
 # what stands behind the shape of whole numbers
 WHOLE = SHAPE + r"[^\n]{{0,12}}\b(?:ids?|tokens?|types?|degrees?|ind(?:ex|ices)|path)"
 # and behind that of one number for each sample, which counts its tokens
@@ -120,7 +121,7 @@ def _calls_with(
 def documented_ranks(target: Any, names: Sequence[str]) -> dict[str, int]:
     """How many axes docstrings give each argument that has more than one, where they are said to be its shape."""
     spoken = _spoken(_docstrings(target), names, SAID)
-    known = BATCH | WIDTH | HEADS | SIDES | {"n", "l", "t", "s"}
+    known = BATCH | WIDTH | HEADS | SIDES.keys() | {"n", "l", "t", "s"}
     return {
         name: len(parts) for name, parts in spoken.items()
         if len(parts) > 1 and known & {part.lower() for part in parts}
@@ -161,8 +162,8 @@ def _symbols(
             return int(part)
         if type(given.get(part)) is int or isinstance(given.get(part), str):
             return "D" if given[part] == width else given[part]
-        if low in SIDES and SIDES <= words:
-            return low
+        if low in SIDES and set(SIDES.values()) <= {SIDES.get(word) for word in words}:
+            return SIDES[low]
         for name, among in (("B", batch), ("D", WIDTH), ("H", {*HEADS, "h"})):
             if low in among:
                 return name

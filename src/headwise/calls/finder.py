@@ -103,7 +103,7 @@ def find(
 
 def _is_over(budget: Budget, second: Search | None, wish: Wish) -> bool:
     """Whether a last resort comes too late. What words say never does where only what they speak against has run."""
-    return budget.is_over if second is None else not wish.call
+    return budget.is_over and (second is None or not wish.call)
 
 
 def _whole(wish: Wish, target: Any, built: Sequence[inspect.Parameter], reading: Reading, finite: bool) -> Wish:

@@ -25,6 +25,7 @@ from headwise.diagnosis.checks.key_permutation import permuting_suspects
 from headwise.diagnosis.checks.mask_arguments import default_suspects, doubled_masks
 from headwise.diagnosis.checks.norm_axis import norm_suspects
 from headwise.diagnosis.checks.notes import unusual_notes
+from headwise.diagnosis.checks.padding_pooling import pooled_padding
 from headwise.diagnosis.checks.parameters import (
     broken_backward,
     cut_gradients,
@@ -36,6 +37,7 @@ from headwise.diagnosis.checks.parameters import (
 )
 from headwise.diagnosis.checks.position_terms import position_suspects
 from headwise.diagnosis.checks.regrouped_tokens import regrouped_tokens
+from headwise.diagnosis.checks.residuals import doubled_residuals
 from headwise.diagnosis.checks.rotary import rotating_suspects
 from headwise.diagnosis.checks.shared_layers import shared_layers
 from headwise.diagnosis.checks.side_effects import changed_arguments, left_over
@@ -63,7 +65,7 @@ __all__ = ["law_suspects", "whole_suspects"]
 WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("parameters", shared_layers), ("rotation", norm_suspects), ("heads", regrouped_tokens),
     ("samples", batch_place_suspects), ("samples", constant_place_suspects), ("inputs", crossing_suspects),
-    ("causal", causal_crossing_suspects), ("mask", unread_masks),
+    ("causal", causal_crossing_suspects), ("mask", unread_masks), ("residual", doubled_residuals),
 )  # fmt: skip
 # and what is seen in one of any class, whether an attention was found in it or not
 ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
@@ -150,6 +152,8 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     for name, check in WHOLE:
         out += [each for each in exam.checks.all(name, check, run) if each.general not in kinds]
     out += exam.checks.all("mask", run.fact, unmet_conditions, run, free)
+    if exam.plan.mask and not exam.suspects:
+        out += exam.checks.all("mask", pooled_padding, exam.plan, exam.rerun)
     out += exam.checks.all("rotation", run.fact, rotating_suspects, free)
     out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
     return out

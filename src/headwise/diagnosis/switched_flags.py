@@ -1,4 +1,4 @@
-"""Switched flags: what shows only with a flag the other way round than it is by default."""
+"""Switched flags: what shows only with a flag the other way round than by default, or with an optional input given."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 from headwise.calls import Plan
 from headwise.diagnosis.checks.dropout import dropping_suspects
+from headwise.diagnosis.checks.side_effects import changed_arguments
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.flags import switched_plans
+from headwise.diagnosis.plans.optional_inputs import filled_plans
 from headwise.diagnosis.repair_loop import examined
 from headwise.diagnosis.suspects import Suspect
 
@@ -21,7 +23,8 @@ Prove = Callable[[Examination, Sequence[Suspect]], None]
 def switched(
     target: Any, plans: Sequence[Plan], user_files: tuple[str, ...], exams: Sequence[Examination], prove: Prove
 ) -> list[Examination]:
-    """Examinations with a flag turned, where all that is wrong is wrong whatever the flag is for.
+    """Examinations with a flag turned, where all that is wrong is wrong whatever the flag is for, and with the optional
+    positions given.
 
     exams: of a target as it is by default; where these find a fault, no flag is turned.
     """
@@ -43,5 +46,13 @@ def switched(
             exam.suspects = [
                 replace(suspect, severity="note") if suspect.general in chosen else suspect for suspect in exam.suspects
             ]
+            out.append(exam)
+    for plan in filled_plans(plans, user_files):
+        exam = examined(plan, user_files=user_files, checks=exams[-1].checks.again())
+        laws = exam.checks.all("arguments kept", changed_arguments, exam.run()) if not exam.suspects else []
+        for suspect in laws:
+            exam.repair(suspect)
+        if exam.suspects:
+            exam.checks("proof", None, prove, exam, laws)
             out.append(exam)
     return out

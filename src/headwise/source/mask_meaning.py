@@ -78,6 +78,8 @@ CALLED = {
     "attend": re.compile(r"(^|_)(allow(ed)?|visible|valid|attendable|permitted)(_keys|_mask)?$"),
     "blocked": re.compile(r"(^|_)(blocked|forbidden|banned|is_hidden|invalid|invisible|disallowed)(_keys|_mask)?$"),
 }
+# torch's own layers with attention
+LAYERS = re.compile(r"MultiheadAttention$|Transformer((En|De)coder(Layer)?)?$")
 # words about an additive mask
 ADDED = re.compile(r"inf|-\s?1e|-\s?10{3,}|negativ|large|additive|added|bias|相加|负", re.IGNORECASE)
 
@@ -128,14 +130,30 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
 
 
 def _others(tree: ast.AST, kind: str) -> set[int]:
-    """The lines of other attention classes: their masks may have another meaning."""
+    """The lines of other attention classes, whose masks may have another meaning: of those that hold torch's layers,
+    where neither class is part of the other.
+    """
+    classes = {node.name: node for node in getattr(tree, "body", []) if isinstance(node, ast.ClassDef)}
+    uses = {name: _names_in(node) for name, node in classes.items()}
+    joined, ahead = {kind}, [kind]
+    while ahead:
+        at = ahead.pop()
+        linked = {name for name in classes if name in uses.get(at, ()) or at in uses[name]} - joined
+        joined |= linked
+        ahead += linked
     out: set[int] = set()
-    for node in getattr(tree, "body", []):
-        if isinstance(node, ast.ClassDef) and node.name != kind:
-            names = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
-            if any("softmax" in each.lower() or each == "scaled_dot_product_attention" for each in names):
-                out |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    for name, node in classes.items():
+        has_own = any("softmax" in each.lower() or each == "scaled_dot_product_attention" for each in uses[name])
+        has_layer = name not in joined and any(LAYERS.match(each) for each in uses[name])
+        if name != kind and (has_own or has_layer):
+            out |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return out
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    """The names and attributes that code reads."""
+    parts = [each for each in ast.walk(node) if isinstance(each, ast.Attribute | ast.Name)]
+    return {each.attr if isinstance(each, ast.Attribute) else each.id for each in parts}
 
 
 def _remade(tree: ast.AST, kind: str, name: str) -> set[int]:

@@ -25,6 +25,7 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.raised_laws": "{error} → it runs when this is put right, and the checks pass.",
     "doctor.evidence.samples": "With other numbers in one sample the output of another sample changes.",
     "doctor.evidence.padded": "Tokens of a padded sample are off by {error} from what they give without the padding.",
+    "doctor.evidence.hidden": "With other numbers in the tokens that the mask hides the output changes by {error}.",
     "doctor.evidence.forgotten": "Second output off by {error} → 0 when what the first call left in the module is "
     "taken away.",
     "doctor.evidence.replaced": "Output error {error} → 0 when this is put right.",

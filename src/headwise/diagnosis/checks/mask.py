@@ -60,6 +60,9 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
                 return [_suspect(masked, a, "mask-nan", wanted, with_mask)]
             continue
         kind = mistaken(with_mask, without, allowed, wanted)
+        if not kind and _opens_later_keys(masked, with_mask, without, wanted):
+            entry = next((each for each in (*a.path, a.context) if uses(each, reached)), a.context)
+            return [Suspect("causal-replaced", entry.span, proved=True)]
         if kind == "mask-axis" and (_is_of_queries(masked) or call_role(masked.plan.mask) == "adjacency"):
             # an edge may be read from either of its ends
             continue
@@ -81,6 +84,20 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
             kept = source_turned(with_mask, without.visible, wanted) if kind == "mask-inverted" else None
             return [_suspect(masked, a, each, wanted, with_mask, kept) for each in (kind, also) if each]
     return []
+
+
+def _opens_later_keys(run: Run, masked: AttentionPattern, free: AttentionPattern, wanted: Tensor) -> bool:
+    """Whether a mask of keys alone takes the place of the causal one that there is without it, in rows that both leave
+    a key.
+    """
+    declared = run.plan.call.get("_mask", {})
+    axes = [str(axis) for axis in declared.get("shape", ()) if str(axis) not in ("B", "1")]
+    if declared.get("means") != "lengths" and len(axes) != 1:
+        return False
+    earlier = masked.column <= masked.row
+    is_causal = bool((free.visible == earlier).all()) and not bool(earlier.all())
+    has_some = (earlier & wanted).any(dim=-1, keepdim=True) & masked.seeing
+    return is_causal and bool((masked.visible & ~earlier & has_some).any())
 
 
 def _is_of_queries(run: Run) -> bool:

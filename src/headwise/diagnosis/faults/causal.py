@@ -164,4 +164,26 @@ FAULTS = (
             "任一条件就该遮住时用 | 连接；两个条件都要允许时用 & 连接。",
         ),
     ),
+    Fault(
+        "causal-replaced", FAULT, "law",
+        CAUSAL(
+            ("def forward(self, x):", "def forward(self, x, padding_mask=None):"),
+            (
+                f"        {FILL}",
+                "        if padding_mask is not None:\n            allowed = padding_mask.bool()[:, None, None, :]\n"
+                "        scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)",
+            ),
+            at="scores.masked_fill",
+        ),
+        Words(
+            "With a mask of the keys, a query attends to later keys.",
+            "The mask that is given takes the place of the causal mask that the code makes without it.",
+            "Combine both masks: a pair is allowed where both allow it.",
+        ),
+        Words(
+            "给出键的掩码时，查询会关注后面的键。",
+            "给出的掩码取代了不给掩码时代码自己构造的因果掩码。",
+            "把两个掩码合在一起：两者都允许的位置才允许。",
+        ),
+    ),
 )  # fmt: skip

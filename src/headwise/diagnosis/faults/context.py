@@ -97,4 +97,21 @@ FAULTS = (
         ),
         follows_layout=True, depends_on_layout=True,
     ),
+    Fault(
+        "residual-doubled", FAULT, "layout",
+        SELF(
+            ("return self.out_proj(context.flatten(2))", "x = self.out_proj(context.flatten(2))\n        return x + x"),
+            at="return x + x",
+        ),
+        Words(
+            "What the attention gives is added to itself, not to its input.",
+            "The input is lost: there is no residual connection, and the sum is twice the output of the attention.",
+            "Keep the input under another name and add it: x = x + attention(x).",
+        ),
+        Words(
+            "注意力的输出加上了它自己，而不是加上它的输入。",
+            "输入丢失了：没有残差连接，得到的是注意力输出的两倍。",
+            "用另一个名字保留输入，再相加：x = x + attention(x)。",
+        ),
+    ),
 )  # fmt: skip

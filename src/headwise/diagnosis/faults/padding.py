@@ -1,7 +1,7 @@
 """Faults of padding: rows and tokens that hold none, and masks made of other tokens than the keys."""
 
 from headwise.diagnosis.faults.fault import FAULT, WARNING, Fault, Template, Words
-from headwise.diagnosis.faults.templates import CROSS, IMPORTS
+from headwise.diagnosis.faults.templates import CROSS, IMPORTS, SELF
 
 __all__ = ["FAULTS"]
 
@@ -96,5 +96,28 @@ FAULTS = (
             "用生成键的那些 token 来做掩码。",
         ),
         follows_layout=True,
+    ),
+    Fault(
+        "padding-pooled", FAULT, "law",
+        SELF(
+            ("def forward(self, x):", "def forward(self, x, padding_mask):"),
+            (
+                "        weights = self.dropout(",
+                "        hidden = ~padding_mask.bool()[:, None, None, :]\n"
+                "        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)\n"
+                "        weights = self.dropout(",
+            ),
+            ("self.out_proj(context.flatten(2))", "self.out_proj(context.flatten(2)).mean(dim=1)"),
+        ),
+        Words(
+            "The tokens that the mask hides are pooled with the others.",
+            "The result of a sample depends on its padding: it is another one in a batch with longer samples.",
+            "Leave hidden tokens out: multiply by the mask, and divide the sum by the number of tokens that are left.",
+        ),
+        Words(
+            "被掩码遮住的 token 也参与了池化。",
+            "一个样本的结果取决于它的填充：同一批里有更长的样本时，结果就变了。",
+            "池化时去掉被遮住的 token：乘以掩码，再除以剩下的 token 数。",
+        ),
     ),
 )  # fmt: skip

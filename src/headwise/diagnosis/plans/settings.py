@@ -29,6 +29,8 @@ __all__ = ["Settings", "settings"]
 MOST = 25
 # work with which a call of a target is searched, and one of a class inside it
 LONGEST, INNER = 125_000, 62_500
+# the mask that tokenizers return beside token ids: 1 for a token, 0 for padding
+BESIDE_IDS = "attention_mask"
 # what nn.MultiheadAttention is built of
 TORCH = ["embed_dim", "num_heads"]
 
@@ -193,9 +195,11 @@ def _hides_standing(plan: Plan, files: Sequence[str]) -> bool:
 
 
 def _of_ones(plan: Plan, target: Any, files: Sequence[str], out: Settings) -> Plan:
-    """A plan whose mask holds ones and zeros, as words say, where the code adds what it is given."""
+    """A plan whose mask holds ones and zeros, as words say or ids beside it, where the code adds what it is given."""
     declared = plan.call["_mask"]
     means = ones_of(list(said_lines(target, plan.mask))) if call_role(plan.mask) == "mask" else ""
+    if not means and plan.mask == BESIDE_IDS and any("_ids" in each for each in plan.call.values() if each):
+        means = "attend"
     if declared["means"] != "additive" or not means:
         return plan
     for more in ({}, {"dtype": "float"}):
