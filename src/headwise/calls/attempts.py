@@ -25,7 +25,7 @@ from headwise.calls.roles import init_role
 from headwise.calls.signature import EMPTY, callee, parameters, starred
 from headwise.calls.size_bindings import Mismatch
 from headwise.calls.source_hints import Reading
-from headwise.calls.symbols import LEGEND, MORE, named, spoken
+from headwise.calls.symbols import LEGEND, MORE, bases, named, spoken
 from headwise.calls.trial import Attempts, mended, told_widths
 from headwise.recording import Budget
 
@@ -179,7 +179,7 @@ class Bench:
         # a size that is declared by the name of what the constructor takes is that
         for name in set(spoken(list(self.wish.call.values()))) & set(draft.init):
             value = draft.init[name]
-            if isinstance(value, str) and name not in (*spoken(value), *LEGEND, *MORE):
+            if isinstance(value, str) and name not in (*bases(value, symbols), *LEGEND, *MORE):
                 symbols[name] = Named(name, "parameter", name, equals=value)
         if {"rows", "grid"} & {self.roles.rest.get(name) for name in call}:
             symbols.setdefault("L", replace(LEGEND["L"], equals="h*w"))

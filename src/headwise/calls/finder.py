@@ -75,11 +75,12 @@ def find(
     second: Search | None = None
     for wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
         is_last = longest < LONGEST
-        if is_last and (init or call or not _may_run(failures) or _is_over(budget, second, wish)):
+        if is_last and (init or call or not _may_run(failures) or (budget.is_over and not wish.call)):
+            # what words say never comes too late
             break
         if _is_idle(wish, failures, unfit):
             continue
-        granted = min(longest, budget.left) if second is None else longest
+        granted = longest if second is not None or (is_last and wish.call) else min(longest, budget.left)
         full = _whole(wish, target, built, reading, finite)
         search = Search(tried_on, namespace, reading, full, user_files=tuple(user_files), work=granted)
         result = search.run()
@@ -99,11 +100,6 @@ def find(
     if not failures:
         raise refusal("refuse.calls.none", target=getattr(target, "__name__", type(target).__name__))
     return Found((), failures, has_nan)
-
-
-def _is_over(budget: Budget, second: Search | None, wish: Wish) -> bool:
-    """Whether a last resort comes too late. What words say never does where only what they speak against has run."""
-    return budget.is_over and (second is None or not wish.call)
 
 
 def _whole(wish: Wish, target: Any, built: Sequence[inspect.Parameter], reading: Reading, finite: bool) -> Wish:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headwise.calls.plan import Named
 
-__all__ = ["FEATURES", "LEGEND", "LETTERS", "MORE", "SIDES", "alike", "named", "spoken"]
+__all__ = ["FEATURES", "LEGEND", "LETTERS", "MORE", "SIDES", "alike", "bases", "named", "spoken"]
 
 # the sides of a window, an image or a volume that is given as several sizes, by how many
 SIDES: Mapping[int, tuple[str, ...]] = {2: ("h", "w"), 3: ("t", "h", "w")}
@@ -61,6 +61,18 @@ def spoken(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from spoken(part)
+
+
+def bases(value: Any, symbols: Mapping[str, Named]) -> set[str]:
+    """The identifiers in a value, and those that their symbols are computed from."""
+    out: set[str] = set()
+    ahead = [*spoken(value)]
+    while ahead:
+        name = ahead.pop()
+        if name not in out:
+            out.add(name)
+            ahead += spoken(symbols[name].equals) if name in symbols else ()
+    return out
 
 
 def named(init: Mapping[str, Any], call: Mapping[str, Any], symbols: Mapping[str, Named]) -> tuple[Named, ...]:

@@ -25,7 +25,6 @@ from headwise.diagnosis.checks.key_permutation import permuting_suspects
 from headwise.diagnosis.checks.mask_arguments import default_suspects, doubled_masks
 from headwise.diagnosis.checks.norm_axis import norm_suspects
 from headwise.diagnosis.checks.notes import unusual_notes
-from headwise.diagnosis.checks.padding_pooling import pooled_padding
 from headwise.diagnosis.checks.parameters import (
     broken_backward,
     cut_gradients,
@@ -42,10 +41,12 @@ from headwise.diagnosis.checks.rotary import rotating_suspects
 from headwise.diagnosis.checks.shared_layers import shared_layers
 from headwise.diagnosis.checks.side_effects import changed_arguments, left_over
 from headwise.diagnosis.checks.single_entries import single_entries
+from headwise.diagnosis.checks.single_sample import single_sample_suspects
 from headwise.diagnosis.checks.state_dict import saving_suspects
 from headwise.diagnosis.checks.training_step import step_suspects
 from headwise.diagnosis.checks.unread_parts import unread_parts
 from headwise.diagnosis.checks.unused_projections import discarded
+from headwise.diagnosis.checks.visible_padding import visible_padding, visible_pads
 from headwise.diagnosis.checks.whole_models import (
     batch_place_suspects,
     causal_crossing_suspects,
@@ -59,7 +60,7 @@ from headwise.diagnosis.plans.mask_variants import looks_back
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 
-__all__ = ["law_suspects", "whole_suspects"]
+__all__ = ["law_suspects", "model_suspects"]
 
 # what is seen in one run of a whole model, each under the name of its part
 WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
@@ -103,6 +104,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if not out:
         exam.examined["samples"] = fact(tells_samples, run, free) or Missed("doctor.missed.samples_unknown")
         out += checks.all("samples", fact, sample_leaks, run, free)
+        out += checks.all("samples", single_sample_suspects, run, free)
     if exam.plan.mask and not exam.is_published:
         out += checks.all("mask", lambda: doubled_masks(rerun(plan=exam.plan)))
         out += checks.all("mask", default_suspects, exam.plan, rerun)
@@ -133,6 +135,25 @@ def _of_pooling(exam: Examination, run: Run, free: Callable[..., Run]) -> list[S
     return out + suspects
 
 
+def model_suspects(exam: Examination) -> list[Suspect]:
+    """What the laws find in a whole model, the classes in which hold its attentions and are examined by themselves."""
+    out = whole_suspects(exam)
+    if out or exam.suspects:
+        return out
+
+    def free(*args: Any, **options: Any) -> Run:
+        options.setdefault("plan", exam.free)
+        return exam.rerun(*args, **options)
+
+    run = free()
+    if run.record.failure is not None or not attentions(run):
+        return out
+    exam.examined["samples"] = run.fact(tells_samples, run, free) or Missed("doctor.missed.samples_unknown")
+    out = exam.checks.all("samples", run.fact, sample_leaks, run, free)
+    out += exam.checks.all("samples", single_sample_suspects, run, free)
+    return out or exam.checks.all("inputs", run.fact, ignored_inputs, run, free)
+
+
 def whole_suspects(exam: Examination) -> list[Suspect]:
     """What the laws find that a whole model may show, and the classes that hold its attentions do not by themselves."""
 
@@ -153,7 +174,9 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
         out += [each for each in exam.checks.all(name, check, run) if each.general not in kinds]
     out += exam.checks.all("mask", run.fact, unmet_conditions, run, free)
     if exam.plan.mask and not exam.suspects:
-        out += exam.checks.all("mask", pooled_padding, exam.plan, exam.rerun)
+        out += exam.checks.all("mask", visible_padding, exam.plan, exam.rerun)
+    elif not exam.suspects:
+        out += exam.checks.all("mask", visible_pads, exam, run)
     out += exam.checks.all("rotation", run.fact, rotating_suspects, free)
     out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
     return out

@@ -18,16 +18,17 @@ from headwise.diagnosis.checks.docstrings import comment_notes, docstring_notes
 from headwise.diagnosis.checks.forward_method import forward_suspects
 from headwise.diagnosis.checks.missing_imports import supplied_suspects
 from headwise.diagnosis.checks.transposed_scores import takes_weights, tell_once
-from headwise.diagnosis.comparison import COMPARISON, compare, uncompared
-from headwise.diagnosis.coverage import Missed, as_plain, unfollowed
+from headwise.diagnosis.comparison import COMPARISON, compare
+from headwise.diagnosis.coverage import Missed, unfollowed
 from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.examined_parts import UNREAD, examined_parts
 from headwise.diagnosis.findings import findings_of, merged
-from headwise.diagnosis.laws import law_suspects, whole_suspects
+from headwise.diagnosis.laws import law_suspects, model_suspects
 from headwise.diagnosis.modules import apart, holds_numbers
-from headwise.diagnosis.plans.input_layouts import TURNED, fails_apart, is_better, tells_no_layout, turned_calls
+from headwise.diagnosis.plans.input_layouts import fails_apart, is_better, tells_no_layout, turned_calls
 from headwise.diagnosis.plans.settings import Settings, settings
 from headwise.diagnosis.plans.small_sizes import as_given, distinct
-from headwise.diagnosis.plans.user_arguments import no_mask, unbuilt
+from headwise.diagnosis.plans.user_arguments import unbuilt
 from headwise.diagnosis.proof import Goal, goal_of, proved
 from headwise.diagnosis.repair_loop import broken, examined
 from headwise.diagnosis.result import Diagnosis
@@ -43,8 +44,6 @@ __all__ = ["diagnosed"]
 
 # so many ways to call a target are examined at the sizes that the person gave too
 MOST_SIZED = 2
-# why the order of tokens was not examined, where a flag asks for it in a branch that was not run
-UNREAD = "doctor.missed.flag_unread"
 
 
 def diagnosed(
@@ -77,22 +76,25 @@ def diagnosed(
         check_forward(target)
     except Refusal as error:
         return Diagnosis(title, "not examined", (), {}, error.said(lang), lang)
-    exams, whole, reason, nearest = _examine_target(target, namespace, user_files, {"init": init, "call": call}, checks)
+    exams, whole, said, nearest = _examine_target(target, namespace, user_files, {"init": init, "call": call}, checks)
     missed = [] if loaded is None else checks.all("names", supplied_suspects, loaded, exams)
+    own = [exam for exam in exams if exam not in whole.exams]
+    uncalled = "" if own else unbuilt(target, said, init, call, lang, nearest)
     if not exams:
-        incomplete = say("doctor.not_whole", lang=lang)
-        why = unbuilt(target, reason, init, call, lang, nearest) if checks.is_whole else incomplete
+        why = uncalled if checks.is_whole else say("doctor.not_whole", lang=lang)
         findings = findings_of(missed, files, checks, lang)
         verdict, reason = verdict_of(target, findings, exams, call, lang)
         return Diagnosis(title, verdict, findings, failures_of([checks], lang), reason and why, lang)
     weigh(exams)
     suspects = merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
-        there = [each for each in exams if each not in whole.exams] or exams
-        suspects += checks.all("documentation", _documented, there, user_files, files)
+        suspects += checks.all("documentation", _documented, own or exams, user_files, files)
     findings = findings_of([*suspects, *missed], files, checks, lang)
     verdict, reason = verdict_of(target, findings, exams, call, lang)
-    tried = {**_tried(exams, whole, lang), **failures_of([each.checks for each in exams] + [checks], lang)}
+    if verdict == "sound" and uncalled:
+        # nothing is known of what stands around the classes inside
+        verdict, reason = "not examined", uncalled
+    tried = {**examined_parts(exams, whole, lang), **failures_of([each.checks for each in exams] + [checks], lang)}
     if verdict == "not examined" and not any(exam.is_understood for exam in exams):
         tried = unfollowed(tried, lang=lang)
     return Diagnosis(title, verdict, findings, tried, reason, lang)
@@ -119,7 +121,8 @@ def _examine_target(
     """A target as it was written to be called: where samples are mixed, with the batch second, if that is sound."""
     result = _as_called(target, namespace, user_files, arguments, checks, is_inner=is_inner)
     if tells_no_layout(arguments["call"]):
-        for call in checks.all("layout", lambda: list(turned_calls(result.exams, target, namespace))):
+        own = [exam for exam in result.exams if exam not in result.whole.exams]
+        for call in checks.all("layout", lambda: list(turned_calls(own, target, namespace))):
             if arguments["call"] is not None:
                 call = {**arguments["call"], "_layout": call["_layout"]}
             turned = _as_called(target, namespace, user_files, {**arguments, "call": call}, checks, is_inner=is_inner)
@@ -192,7 +195,7 @@ def _examinations(
         last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
         # what laws would show of a whole model, the classes that hold its attentions show by themselves
         is_shown = whole is not None and last.checks("classes", False, whole.holds, out)
-        found_by_laws = last.checks.all("laws", whole_suspects if is_shown else law_suspects, last)
+        found_by_laws = last.checks.all("laws", model_suspects if is_shown else law_suspects, last)
         laws = [each for each in found_by_laws if (each.general, each.span) not in last.tried]
         for suspect in laws:
             last.repair(suspect)
@@ -268,33 +271,3 @@ def _documented(exams: list[Examination], user_files: tuple[str, ...], files: Ma
     if result.record.failure is not None:
         return []
     return docstring_notes(result) + comment_notes(exam.free, user_files, files)
-
-
-def _tried(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
-    plans: list[Plan] = [exam.plan for exam in exams]
-    masks = [plan for plan in plans if plan.mask]
-    means = dict.fromkeys(f"{plan.mask}: {declared['means']}" for plan in masks if (declared := plan.call.get("_mask")))
-    settings_seen = {plan.setting for plan in plans}
-    ideals = [exam.examined.get("ideal", Missed("doctor.missed.no_ideal")) for exam in exams]
-    tried: dict[str, Any] = {
-        "self": "self" in settings_seen or Missed("doctor.missed.no_self"),
-        "cross": "cross" in settings_seen or Missed("doctor.missed.no_cross"),
-        "mask": "; ".join(means) if means else no_mask(plans),
-        # what was tried in one of them was tried
-        **{name: value for exam in exams for name, value in exam.examined.items() if isinstance(value, Missed)},
-        **{name: value for exam in exams for name, value in exam.examined.items() if not isinstance(value, Missed)},
-        "ideal": next((met for met in ideals if met is not True), True),
-    }
-    orders = [exam.examined.get("causal") for exam in exams]
-    if isinstance(tried.get("causal"), Missed):
-        unread = (why for why in orders if isinstance(why, Missed) and why.reason == UNREAD)
-        tried["causal"] = next(unread, tried["causal"])
-    followed = [result for exam in exams if (result := exam.examined.get(COMPARISON)) is not None]
-    if followed:
-        names = [name for each in followed if isinstance(each, str) for name in each.split("; ")]
-        tried[COMPARISON] = uncompared(exams) or "; ".join(dict.fromkeys(names))
-    layouts = dict.fromkeys(str(plan.call["_layout"]) for plan in plans if plan.call.get("_layout") == TURNED)
-    if layouts:
-        tried["layout"] = ", ".join(f"[{', '.join(each)}]" for each in layouts)
-    tried |= {"classes": ", ".join(each.__name__ for each in whole.classes)} if whole.classes else {}
-    return {name: as_plain(value, lang=lang) for name, value in {**tried, **whole.missed}.items()}

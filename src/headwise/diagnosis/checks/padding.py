@@ -18,7 +18,7 @@ from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.source import Span
 
-__all__ = ["padding_suspects"]
+__all__ = ["changed_tokens", "meets_scores", "padding_suspects", "paddings"]
 
 COMPARED = frozenset({"==", "!=", "eq", "ne", ">", "gt"})
 PAD = re.compile(r"pad|填充|补齐|补零|补位", re.IGNORECASE)
@@ -38,13 +38,13 @@ class Padding:
 
 def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
     """What is wrong with a mask made of tokens, where some of these are padding. free: the run in which none is."""
-    for padding in _paddings(free):
-        if not _meets_scores(free, padding.entry):
+    for padding in paddings(free):
+        if not meets_scores(free, padding.entry):
             continue
         bare = free
         if bool((free.given[padding.name] == padding.number).any()):
-            bare = exam.run(change=_changed(exam, padding, lambda tokens: tokens))
-        run: Run = exam.run(change=_changed(exam, padding, _padded(padding)))
+            bare = exam.run(change=changed_tokens(exam, padding, lambda tokens: tokens))
+        run: Run = exam.run(change=changed_tokens(exam, padding, _padded(padding)))
         if run.failure is not None or len(attentions(run)) != len(attentions(bare)):
             continue
         tokens = run.given.get(padding.name)
@@ -63,7 +63,7 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
     return []
 
 
-def _paddings(run: Run) -> list[Padding]:
+def paddings(run: Run) -> list[Padding]:
     """What the tokens of each argument are compared with, each number once."""
     names = [name for name, shape in run.plan.call.items() if isinstance(shape, Mapping) and "_ids" in shape]
     out: list[Padding] = []
@@ -127,7 +127,7 @@ def _beside(span: Span) -> Iterator[str]:
         yield line
 
 
-def _meets_scores(run: Run, entry: MarkedOp) -> bool:
+def meets_scores(run: Run, entry: MarkedOp) -> bool:
     """Whether what a comparison gives comes to scores as a mask does, and not in the features of tokens."""
     numbers = entry.results
     fused = {each.context.at for each in attentions(run) if each.fused}
@@ -152,7 +152,7 @@ def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _changed(exam: Any, padding: Padding, way: Callable[[Tensor], Tensor]) -> Change:
+def changed_tokens(exam: Any, padding: Padding, way: Callable[[Tensor], Tensor]) -> Change:
     """The tokens with no padding among them, in another way."""
 
     def change(_: Any, options: dict[str, Any]) -> None:
@@ -228,7 +228,7 @@ def _apart(exam: Any, padding: Padding, run: Run, pads: Tensor) -> float:
     output = run.output
     if output is None or output.ndim < 2 or tuple(output.shape[:2]) != (samples, length):
         return 0.0
-    alone: Run = exam.run(change=_changed(exam, padding, lambda tokens: tokens[:, : counts[-1]].contiguous()))
+    alone: Run = exam.run(change=changed_tokens(exam, padding, lambda tokens: tokens[:, : counts[-1]].contiguous()))
     if alone.failure is not None or alone.output is None or alone.output.shape[1] != counts[-1]:
         return 0.0
     padded, bare = output[-1, : counts[-1]], alone.output[-1]

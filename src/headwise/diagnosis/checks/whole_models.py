@@ -28,7 +28,8 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, function_node
 
 __all__ = [
-    "batch_place_suspects", "causal_crossing_suspects", "constant_place_suspects", "crossing_suspects", "unread_masks",
+    "batch_place_suspects", "causal_crossing_suspects", "constant_place_suspects", "crossing_suspects",
+    "query_and_key_sources", "unread_masks",
 ]  # fmt: skip
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
@@ -120,7 +121,7 @@ def crossing_suspects(run: Run) -> list[Suspect]:
     if len(run.known) < 2:
         return []
     for attention in attentions(run):
-        queries, keys = _sources(attention)
+        queries, keys = query_and_key_sources(attention)
         entry = attention.context if attention.scores is None else attention.scores
         name = next((each for each in reversed(entry.operation.module.split(".")) if not each.isdigit()), "")
         others = set(run.sources.values()) - queries
@@ -137,7 +138,7 @@ def causal_crossing_suspects(run: Run) -> list[Suspect]:
     if run.sizes.get("L") == run.sizes.get("S", run.sizes.get("L")):
         # inputs of one length may go side by side
         return []
-    every = [(each, *_sources(each)) for each in attentions(run)] if len(run.known) > 1 else []
+    every = [(each, *query_and_key_sources(each)) for each in attentions(run)] if len(run.known) > 1 else []
     if not any(queries == keys and queries and _looks_back(each) for each, queries, keys in every):
         return []
     for attention, queries, keys in every:
@@ -164,7 +165,7 @@ def _looks_back(attention: AttentionOps) -> bool:
     return not bool(before.all()) and bool((pattern.visible == before).all())
 
 
-def _sources(attention: AttentionOps) -> tuple[set[int], set[int]]:
+def query_and_key_sources(attention: AttentionOps) -> tuple[set[int], set[int]]:
     """The inputs of which queries and keys are made; empty: not known."""
     scores = attention.scores
     pair = attention.context.given[:2] if attention.context.last in LAYERS or scores is None else operand_marks(scores)

@@ -61,4 +61,18 @@ FAULTS = (
             "沿 token 轴取表的行：对（批，token，特征）取 table[: x.shape[1]]。",
         ),
     ),
+    Fault(
+        "single-sample-raises", FAULT, "law",
+        SELF(("(weights @ v).transpose(1, 2)", "(weights @ v).squeeze().transpose(-3, -2)"), at="context = ("),
+        Words(
+            "With a batch of one the batch axis is removed here, and the call raises.",
+            "It runs in training and fails for a single sample, as in inference and in the last batch.",
+            "Say which axis is removed: squeeze(-1), not squeeze().",
+        ),
+        Words(
+            "批里只有一个样本时，这里去掉了批的维度，调用随之出错。",
+            "训练时能跑，遇到单个样本（推理时，或最后一批）就出错。",
+            "说明去掉哪一维：squeeze(-1)，而不是 squeeze()。",
+        ),
+    ),
 )  # fmt: skip

@@ -120,4 +120,32 @@ FAULTS = (
             "池化时去掉被遮住的 token：乘以掩码，再除以剩下的 token 数。",
         ),
     ),
+    Fault(
+        "padding-attended", FAULT, "law",
+        TOKENS(
+            (
+                "        x, memory = self.embedding(tgt), self.embedding(src)\n",
+                "        x, memory = self.embedding(tgt), self.embedding(src)\n"
+                "        k = v = self.split(memory)\n"
+                "        scores = k @ k.transpose(-2, -1) / math.sqrt(self.head_dim)\n"
+                "        scores = scores.masked_fill(is_padding, torch.finfo(scores.dtype).min)\n"
+                "        memory = memory + (scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2)\n",
+            ),
+            (
+                "        scores = scores.masked_fill(is_padding, torch.finfo(scores.dtype).min)\n        context",
+                "        context",
+            ),
+            at="context = (",
+        ),
+        Words(
+            "This attention sees the padding of {name}, which is hidden elsewhere.",
+            "The result of a sample depends on its padding: it is another one in a batch with longer samples.",
+            "Give this attention the mask of the keys too (in torch's decoder memory_key_padding_mask).",
+        ),
+        Words(
+            "这个注意力看到了 {name} 的填充，而别处已把它遮住。",
+            "一个样本的结果取决于它的填充：同一批里有更长的样本时，结果就变了。",
+            "把键的掩码也交给这个注意力（torch 的解码器里是 memory_key_padding_mask）。",
+        ),
+    ),
 )  # fmt: skip

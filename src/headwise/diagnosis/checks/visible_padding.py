@@ -1,0 +1,157 @@
+"""Visible padding: whether tokens that a mask hides change what has no such tokens: what is pooled, other queries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.calls import Plan
+from headwise.dataflow import LAYERS, Run, allowed_by, attentions
+from headwise.diagnosis.checks.padding import changed_tokens, meets_scores, paddings
+from headwise.diagnosis.checks.whole_models import query_and_key_sources
+from headwise.diagnosis.distance import distance
+from headwise.diagnosis.suspects import Suspect
+from headwise.source import Span
+
+__all__ = ["visible_padding", "visible_pads"]
+
+# what joins the tokens of a sample
+POOLS = frozenset({
+    "sum", "mean", "max", "amax", "logsumexp", "avg_pool1d", "max_pool1d", "adaptive_avg_pool1d",
+    "adaptive_max_pool1d",
+})  # fmt: skip
+NEAR = 1e-9
+# how many tokens are padding where it is made
+PADS = 2
+
+
+def visible_padding(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
+    """The first operation that brings tokens which a mask of keys hides into what has no such tokens.
+
+    Which is a sum, mean or maximum over tokens, or an attention of the queries of another input. Proved by a run in
+    which the hidden tokens alone are others: the output differs.
+    """
+    declared = plan.call.get("_mask")
+    if not isinstance(declared, Mapping):
+        return []
+    letter = "L" if plan.setting == "self" else "S"
+    axes = [str(axis) for axis in declared["shape"] if str(axis) not in ("B", "1")]
+    if axes != ([] if declared["means"] == "lengths" else [letter]):
+        return []
+    run: Run = rerun(plan=plan)
+    samples, length = run.sizes.get("B", 0), run.sizes.get(letter, 0)
+    name = next((each for each in run.known if run.named[each].shape[:2] == (samples, length)), "")
+    if run.failure is not None or run.output is None or length in run.output.shape or not name or not attentions(run):
+        return []
+    allowed = allowed_by(run, samples, 1, length)
+    hidden = None if allowed is None else ~allowed[:, 0]
+    if hidden is None or not bool(hidden.any()) or bool(hidden.all(dim=-1).any()):
+        return []
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        tokens = options.get(name)
+        if isinstance(tokens, Tensor):
+            options[name] = _others(tokens, hidden)
+
+    again: Run = rerun(plan=plan, more_change=change)
+    return _suspects(run, again, name, _differs_where(hidden), "hidden")
+
+
+def visible_pads(exam: Any, free: Run) -> list[Suspect]:
+    """The same where the mask is made of token numbers: proved by a run without the padding."""
+    for padding in paddings(free):
+        if not meets_scores(free, padding.entry) or free.named[padding.name].shape[1] <= PADS:
+            continue
+        padded, alone = (
+            exam.run(change=changed_tokens(exam, padding, way))
+            for way in (_padded(padding.number), lambda tokens: tokens[:, :-PADS].contiguous())
+        )
+        if suspects := _suspects(padded, alone, padding.name, _is_shorter, "trimmed"):
+            return suspects
+    return []
+
+
+def _padded(number: int) -> Callable[[Tensor], Tensor]:
+    """The last tokens are padding."""
+
+    def padded(tokens: Tensor) -> Tensor:
+        tokens[:, -PADS:] = number
+        return tokens
+
+    return padded
+
+
+def _suspects(run: Run, again: Run, name: str, differs: Callable[[Tensor, Tensor], bool], how: str) -> list[Suspect]:
+    """What brings hidden tokens of an argument into an output that has none. again: with others in their place, or
+    without them; how: which of both.
+    """
+    error = math.inf if run.failure or again.failure else distance(run.output, again.output)
+    if error <= NEAR or error == math.inf:
+        return []
+    kind, place = "padding-pooled", _pool(run, again, differs)
+    if place is None:
+        kind, place = "padding-attended", _crossing(run, again, name)
+    if place is None:
+        return []
+    return [Suspect(kind, place, said={"how": how, "name": name}, proved=True, evidence=f"{error:.4g}")]
+
+
+def _crossing(run: Run, again: Run, name: str) -> Span | None:
+    """The first attention of other queries to the tokens of an argument whose result differs in two runs."""
+    for first, second in zip(attentions(run), attentions(again), strict=False):
+        queries, keys = query_and_key_sources(first)
+        if first.context.span != second.context.span or keys != {run.sources[name]} or keys & queries or not queries:
+            continue
+        results = [each.context.outputs[0].value for each in (first, second)]
+        if NEAR < distance(*results) < math.inf:
+            chain = () if first.context.last in LAYERS else first.context.operation.chain
+            return chain[-1] if chain else first.context.span
+    return None
+
+
+def _others(tokens: Tensor, hidden: Tensor) -> Tensor:
+    """Other tokens at hidden places: of numbers, the next among those that are there."""
+    if tokens.is_floating_point():
+        return torch.where(hidden.view(*hidden.shape, *[1] * (tokens.ndim - 2)), 1.0 - tokens, tokens)
+    following = torch.roll(tokens, 1, dims=-1)
+    return torch.where(hidden, following, tokens)
+
+
+def _pool(run: Run, again: Run, differs: Callable[[Tensor, Tensor], bool]) -> Span | None:
+    """The first operation that joins tokens of which just the hidden ones differ in two runs: its result differs."""
+    for first, second in zip(run.record.operations, again.record.operations, strict=False):
+        if first.span != second.span or first.name != second.name:
+            return None
+        if first.last not in POOLS or not first.inputs or not first.outputs:
+            continue
+        before, after = first.inputs[0].value, second.inputs[0].value
+        if before is None or after is None or before.ndim != len("btf") or before.ndim != after.ndim:
+            continue
+        if distance(first.outputs[0].value, second.outputs[0].value) in (0.0, math.inf):
+            continue
+        if differs(before, after):
+            return first.span
+    return None
+
+
+def _differs_where(hidden: Tensor) -> Callable[[Tensor, Tensor], bool]:
+    """Whether features (batch, tokens, features), or with the last two swapped, differ in hidden tokens alone."""
+
+    def differs(before: Tensor, after: Tensor) -> bool:
+        axes = [axis for axis in (1, 2) if before.shape[axis] == hidden.shape[1]]
+        if before.shape != after.shape or before.shape[0] != hidden.shape[0] or len(axes) != 1:
+            return False
+        of_tokens = (before != after).any(dim=3 - axes[0])
+        return bool(of_tokens.any()) and not bool((of_tokens & ~hidden).any())
+
+    return differs
+
+
+def _is_shorter(before: Tensor, after: Tensor) -> bool:
+    """Whether features of tokens are those of others, without the last ones."""
+    axes = [axis for axis in (1, 2) if before.shape[axis] > after.shape[axis]]
+    return len(axes) == 1 and distance(before.narrow(axes[0], 0, after.shape[axes[0]]), after) <= NEAR
