@@ -21,6 +21,8 @@ __all__ = ["EMPTY", "LEAST", "Draft", "drafts", "parameters"]
 # no length of an argument is longer
 LEAST = 43
 MOST = 48
+# how many windows lie along each side of an image
+COUNTS = ("n", "m", "t")
 SIZES = ("length", "window", "image", "patch", "vocabulary")
 # what is given where nothing is known but the kind; EMPTY where a symbol is better
 PLAIN: Mapping[str, Any] = {
@@ -138,7 +140,13 @@ class _Writer:
         if role == "length" and self.variant.exact:
             return "L"
         if sides := SIDES.get(self.reading.counts.get(param.name, 0)):
-            return {"_tuple": [self._symbol(param.name, f"{param.name}_{side}", "parameter") for side in sides]}
+            names = [self._symbol(param.name, f"{param.name}_{side}", "parameter") for side in sides]
+            window = next((name for name, other_role in self.variant.roles.items() if other_role == "window"), "")
+            if role in ("image", "grid") and window:
+                # an image is cut into windows
+                for name, times in zip(names, COUNTS, strict=False):
+                    self.symbols[name] = replace(self.symbols[name], equals=f"{times}*{window}")
+            return {"_tuple": names}
         patch = next((name for name, other_role in self.variant.roles.items() if other_role == "patch"), "")
         if role == "image" and patch:
             self.symbols[param.name] = Named(param.name, "parameter", param.name, equals=f"n*{patch}")

@@ -125,7 +125,7 @@ CALL: Mapping[str, str] = {
         "tgt_key_padding_mask look_ahead_mask attn_masks m_mask dec_mask enc_mask slf_attn_mask msk "
         "self_attn_mask key_pad_mask x_mask encoder_mask cross_mask cross_attention_mask combined_mask "
         "memory_key_padding_mask encoder_padding_mask decoder_mask maskings valid_mask input_mask token_mask "
-        "enc_dec_mask"
+        "enc_dec_mask present keep ignore"
     ),
     "bias": (
         "attn_bias attention_bias bias rel_pos_bias position_bias rel_bias pos_bias alibi pair_bias alibi_bias "

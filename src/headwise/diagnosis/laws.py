@@ -174,7 +174,7 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
         out += [each for each in exam.checks.all(name, check, run) if each.general not in kinds]
     out += exam.checks.all("mask", run.fact, unmet_conditions, run, free)
     if exam.plan.mask and not exam.suspects:
-        out += exam.checks.all("mask", visible_padding, exam.plan, exam.rerun)
+        out += exam.checks.all("mask", visible_padding, exam.plan, exam.rerun, is_sure=exam.is_mask_sure)
     elif not exam.suspects:
         out += exam.checks.all("mask", visible_pads, exam, run)
     out += exam.checks.all("rotation", run.fact, rotating_suspects, free)

@@ -15,6 +15,7 @@ from torch import nn
 from headwise.calls import Plan, parameters
 from headwise.diagnosis.attention_owners import Owner, around, insides, owners
 from headwise.diagnosis.check_runner import CheckRunner
+from headwise.diagnosis.checks.mask_path import reached_by, uses
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.suspects import Suspect
@@ -25,6 +26,8 @@ __all__ = ["Whole"]
 # work; a class that is not begun by then is named as not examined
 LONGEST = 150_000
 
+# the families of what is wrong with masks
+MASKS = ("mask", "padding")
 # of a target, the names of its file, and what it is built with
 Examine = Callable[[Any, Mapping[str, Any], Mapping[str, Any] | None], list[Examination]]
 
@@ -79,9 +82,13 @@ class Whole:
     def cleared(self, exams: Sequence[Examination]) -> list[Examination]:
         """Examinations of the whole without what is only suspected there of a class that was examined by itself, and
         without what comes of masks where such a class has a fault of its own with them.
+
+        An examination of such a class is taken back first where all that it finds is shown right by the whole, which
+        hands the class what it is made for.
         """
+        self.exams = [exam for exam in self.exams if not _are_shown_right(exam, exams)]
         inner = [each for exam in self.exams for each in exam.suspects if each.severity == "fault"]
-        is_masked = any(each.fault.family in ("mask", "padding") for each in inner)
+        is_masked = any(each.fault.family in MASKS for each in inner)
         for exam in exams:
             exam.suspects = [
                 suspect for suspect in exam.suspects
@@ -136,6 +143,28 @@ class Whole:
             if budget.is_over:
                 break
         return []
+
+
+def _are_shown_right(exam: Examination, exams: Sequence[Examination]) -> bool:
+    """Whether an examination finds faults, all of which the calls of the whole show right."""
+    faults = [each for each in exam.suspects if each.severity == "fault"]
+    return bool(faults) and all(_is_shown_right(each, exams) for each in faults)
+
+
+def _is_shown_right(suspect: Suspect, exams: Sequence[Examination]) -> bool:
+    """Whether a scale, or a mask that reaches the line, is examined there in a call of the whole, and nothing found."""
+    family, span = suspect.fault.family, suspect.span
+    if span is None or family not in ("scale", *MASKS):
+        return False
+    for exam in exams:
+        if not exam.is_understood or any(each.fault.family == family for each in exam.suspects):
+            continue
+        run = exam.run()
+        reached = reached_by(run) if family in MASKS and exam.plan.mask else set()
+        at_line = [each for each in run.seen if (each.span.file, each.span.line) == (span.file, span.line)]
+        if any(family == "scale" or uses(each, reached) for each in at_line):
+            return True
+    return False
 
 
 def _named(owner: Owner) -> str:

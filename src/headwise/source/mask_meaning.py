@@ -18,7 +18,7 @@ IS = (
     r"(?:(?:该|这个|此)?(?:位置|键|词)?(?:可以|会|要|需要|应)?被?)\s*"
 )
 SEEN = (
-    r"(?:keep|kept|attend|valid|visible|real|may(?!\s+not)|can(?!\s*not|['’]?t\b)|allow|unmask|not\s+(?:mask|pad)|look|exist|present|(?:is|are)\s+there\b|"
+    r"(?:keep|kept|belong|attend|valid|visible|real|may(?!\s+not)|can(?!\s*not|['’]?t\b)|allow|unmask|not\s+(?:mask|pad)|look|exist|present|(?:is|are)\s+there\b|"
     r"保留|可见|有效|允许|能看|可以看|看得|看见|可看|能见|参与|真实|关注)"
 )
 HIDDEN = (
@@ -75,8 +75,10 @@ RESULTS = re.compile(r"attention|weight|scores?\b|logit|prob|softmax|output|loss
 HIDES = re.compile(f"{YES}{IS}{GAP}{HIDDEN}", re.IGNORECASE)
 # arguments that are called by what True means
 CALLED = {
-    "attend": re.compile(r"(^|_)(allow(ed)?|visible|valid|attendable|permitted)(_keys|_mask)?$"),
-    "blocked": re.compile(r"(^|_)(blocked|forbidden|banned|is_hidden|invalid|invisible|disallowed)(_keys|_mask)?$"),
+    "attend": re.compile(r"(^|_)(allow(ed)?|visible|valid|attendable|permitted|keep|present)(_keys|_mask)?$"),
+    "blocked": re.compile(
+        r"(^|_)(blocked|forbidden|banned|ignored?|is_hidden|invalid|invisible|disallowed)(_keys|_mask)?$"
+    ),
 }
 # torch's own layers with attention
 LAYERS = re.compile(r"MultiheadAttention$|Transformer((En|De)coder(Layer)?)?$")

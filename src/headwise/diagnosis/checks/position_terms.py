@@ -18,6 +18,7 @@ from headwise.source import Span
 __all__ = ["position_suspects"]
 
 SUMS = frozenset({"+", "+=", "add", "add_", "-", "-="})
+PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply", "einsum"})
 # what lays all numbers beyond an edge on it
 CLAMPS = frozenset(
     {"clamp", "clamp_", "clip", "clip_", "clamp_min", "clamp_max", "relu", "minimum", "maximum", "min", "max"}
@@ -48,7 +49,15 @@ def position_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
                 return [Suspect("position-bias-constant", _index_span(run, lookup), said={"name": name}, proved=True)]
             if _favours_distance(run, attention, entry):
                 return [Suspect("distance-bias-sign", entry.span, proved=True)]
+        if attention.fused and _favours_distance(run, attention, attention.context):
+            return [Suspect("distance-bias-sign", _slope_span(run, attention.context), proved=True)]
     return []
+
+
+def _slope_span(run: Run, entry: MarkedOp) -> Span:
+    """The last product that makes what an operation adds to scores; the operation itself, where there is none."""
+    products = [each for each in made_from(run, [entry]) if each.name in PRODUCTS]
+    return max(products, key=lambda each: each.at, default=entry).span
 
 
 def _constant_lookup(run: Run, attention: AttentionOps, entry: MarkedOp) -> MarkedOp | None:
@@ -118,6 +127,9 @@ def _factor(attention: AttentionOps, term: Tensor) -> float | None:
     each; None: it is no such sum.
     """
     softmax, products = attention.softmax, attention.scores
+    if attention.fused:
+        # torch adds what it is given as it is
+        return 1.0
     if softmax is None or products is None or not softmax.inputs or not products.outputs:
         return None
     whole, product = softmax.inputs[0].value, products.outputs[0].value

@@ -1,11 +1,11 @@
-"""Shared layers: a list of layers that holds one layer several times, where nothing says that this is meant."""
+"""Shared layers: lists of layers that hold one layer or a part of one several times, and nothing says it is meant."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from torch import nn
 
@@ -18,6 +18,8 @@ __all__ = ["shared_layers"]
 LISTS = (nn.ModuleList, nn.Sequential)
 # one matrix may be a table of tokens that is the last projection too
 LEAST_MATRICES = 2
+# what all layers may read positions from
+POSITIONS = re.compile(r"pos|rel|bias|rot|rope|emb", re.IGNORECASE)
 # what says that layers share their weights
 MEANT = re.compile(
     r"(?<![a-z])(shar(e|es|ed|ing)|tie[sd]?|tying|loop(s|ed)?|iterat\w*|deq|albert)(?![a-z])|universal|recurren|reuse|"
@@ -27,7 +29,7 @@ MEANT = re.compile(
 
 
 def shared_layers(run: Run) -> list[Suspect]:
-    """The lists of a target that were made of one layer, as `[layer] * n` does."""
+    """The lists of a target that were made of one layer, as `[layer] * n` does, or of layers around one part."""
     target = run.target
     if not isinstance(target, nn.Module):
         return []
@@ -36,8 +38,22 @@ def shared_layers(run: Run) -> list[Suspect]:
         for name, holder, layers in _lists(target)
         if len({id(each) for each in layers}) == 1 < len(layers) and _is_large(layers[0])
         if not _is_meant(type(holder)) and not _is_meant(type(target))
-        if (span := _repeated(type(holder), name.rpartition(".")[2])) is not None
+        if (span := _made(type(holder), name.rpartition(".")[2], _repeats)) is not None
+    ] + [
+        Suspect("layers-shared", span, said={"name": f"{name}.*.{part}", "near": str(len(layers))}, proved=True)
+        for name, holder, layers in _lists(target)
+        if (part := _shared_part(layers)) and not _is_meant(type(holder)) and not _is_meant(type(target))
+        if (span := _made(type(holder), name.rpartition(".")[2], _comprehends)) is not None
     ]
+
+
+def _shared_part(layers: list[nn.Module]) -> str:
+    """The name of the outermost part with several matrices that all of several layers hold; "": there is none."""
+    if len(layers) < 2 or len({id(each) for each in layers}) < len(layers):
+        return ""
+    common = set.intersection(*({id(part) for part in layer.modules()} for layer in layers))
+    parts = ((name, part) for name, part in layers[0].named_modules() if id(part) in common and _is_large(part))
+    return next((name for name, _ in parts if not POSITIONS.search(name)), "")
 
 
 def _lists(target: nn.Module) -> Iterator[tuple[str, nn.Module, list[nn.Module]]]:
@@ -61,16 +77,20 @@ def _is_meant(kind: type) -> bool:
         return True
 
 
-def _repeated(kind: type, name: str) -> Span | None:
-    """Where a constructor makes a list of one name several times; None: nowhere."""
+def _made(kind: type, name: str, how: Callable[[ast.expr], bool]) -> Span | None:
+    """Where a constructor makes a list of a name in a way; None: nowhere."""
     for constructor in constructors(kind):
         for node in ast.walk(constructor.tree):
             if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
                 continue
             goals = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(goal, ast.Attribute) and goal.attr == name for goal in goals) and _repeats(node.value):
+            if any(isinstance(goal, ast.Attribute) and goal.attr == name for goal in goals) and how(node.value):
                 return constructor.span(node)
     return None
+
+
+def _comprehends(value: ast.expr) -> bool:
+    return any(isinstance(node, ast.ListComp | ast.GeneratorExp) for node in ast.walk(value))
 
 
 def _repeats(value: ast.expr) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.calls import Plan
-from headwise.dataflow import LAYERS, Run, allowed_by, attentions
+from headwise.dataflow import LAYERS, Run, allowed_by, attentions, find_pattern
 from headwise.diagnosis.checks.padding import changed_tokens, meets_scores, paddings
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.distance import distance
@@ -29,11 +29,12 @@ NEAR = 1e-9
 PADS = 2
 
 
-def visible_padding(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
+def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> list[Suspect]:
     """The first operation that brings tokens which a mask of keys hides into what has no such tokens.
 
     Which is a sum, mean or maximum over tokens, or an attention of the queries of another input. Proved by a run in
-    which the hidden tokens alone are others: the output differs.
+    which the hidden tokens alone are others: the output differs. is_sure: it is known what the mask means; where it is
+    not, an attention whose pattern is known must have told.
     """
     declared = plan.call.get("_mask")
     if not isinstance(declared, Mapping):
@@ -45,20 +46,32 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     run: Run = rerun(plan=plan)
     samples, length = run.sizes.get("B", 0), run.sizes.get(letter, 0)
     name = next((each for each in run.known if run.named[each].shape[:2] == (samples, length)), "")
-    if run.failure is not None or run.output is None or length in run.output.shape or not name or not attentions(run):
+    if run.failure is not None or run.output is None or not name:
+        return []
+    if not is_sure and all(find_pattern(each) is None for each in attentions(run)):
         return []
     allowed = allowed_by(run, samples, 1, length)
     hidden = None if allowed is None else ~allowed[:, 0]
     if hidden is None or not bool(hidden.any()) or bool(hidden.all(dim=-1).any()):
         return []
 
-    def change(_: Any, options: dict[str, Any]) -> None:
-        tokens = options.get(name)
-        if isinstance(tokens, Tensor):
-            options[name] = _others(tokens, hidden)
+    def changed(where: Tensor) -> Run:
+        def change(_: Any, options: dict[str, Any]) -> None:
+            tokens = options.get(name)
+            if isinstance(tokens, Tensor):
+                options[name] = _others(tokens, where)
 
-    again: Run = rerun(plan=plan, more_change=change)
-    return _suspects(run, again, name, _differs_where(hidden), "hidden")
+        again: Run = rerun(plan=plan, more_change=change)
+        return again
+
+    again = changed(hidden)
+    if (place := _crossing(run, again, name, is_learned=True)) is not None:
+        is_turned = _crossing(run, changed(~hidden), name, is_learned=True) is None
+        if is_turned and not is_sure:
+            return []
+        values = {"name": name, "leak": "100%"}
+        return [Suspect("mask-inverted" if is_turned else "padding-attended", place, said=values, proved=True)]
+    return [] if length in run.output.shape else _suspects(run, again, name, _differs_where(hidden), "hidden")
 
 
 def visible_pads(exam: Any, free: Run) -> list[Suspect]:
@@ -100,16 +113,22 @@ def _suspects(run: Run, again: Run, name: str, differs: Callable[[Tensor, Tensor
     return [Suspect(kind, place, said={"how": how, "name": name}, proved=True, evidence=f"{error:.4g}")]
 
 
-def _crossing(run: Run, again: Run, name: str) -> Span | None:
-    """The first attention of other queries to the tokens of an argument whose result differs in two runs."""
+def _crossing(run: Run, again: Run, name: str, *, is_learned: bool = False) -> Span | None:
+    """The first attention of other queries to the tokens of an argument whose result differs in two runs. is_learned:
+    of queries that are no input's, before which no other attention has taken tokens in.
+    """
     for first, second in zip(attentions(run), attentions(again), strict=False):
         queries, keys = query_and_key_sources(first)
-        if first.context.span != second.context.span or keys != {run.sources[name]} or keys & queries or not queries:
+        if first.context.span != second.context.span or keys != {run.sources[name]} or keys & queries:
+            continue
+        if is_learned != (not queries):
             continue
         results = [each.context.outputs[0].value for each in (first, second)]
         if NEAR < distance(*results) < math.inf:
             chain = () if first.context.last in LAYERS else first.context.operation.chain
             return chain[-1] if chain else first.context.span
+        if is_learned:
+            return None
     return None
 
 
