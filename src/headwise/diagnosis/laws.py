@@ -138,7 +138,7 @@ def _of_pooling(exam: Examination, run: Run, free: Callable[..., Run]) -> list[S
 def model_suspects(exam: Examination) -> list[Suspect]:
     """What the laws find in a whole model, the classes in which hold its attentions and are examined by themselves."""
     out = whole_suspects(exam)
-    if out or exam.suspects:
+    if out:
         return out
 
     def free(*args: Any, **options: Any) -> Run:
