@@ -267,3 +267,62 @@ def test_an_image_is_as_many_windows_as_its_constructor_demands():
     plan = find(target, namespace=namespace).plans[0]
     assert plan.call["x"] == ["B", "L", "D"]
     assert {each.name: each.equals for each in plan.symbols}["resolution_h"] == "n*window"
+
+
+POOLED = (
+    HEAD
+    + """class Pool(nn.Module):
+    def forward(self, tokens, attention_mask):
+        mask = attention_mask.unsqueeze(-1).to(tokens.dtype)
+        summed = (tokens * mask).sum(dim=1)
+        counts = attention_mask.sum(dim=1, keepdim=True).clamp(min=1)
+        return summed / counts
+
+
+class Sentences(nn.Module):
+    def __init__(self, vocab_size=50, dim=24, heads=3):
+        super().__init__()
+        self.words, self.pool = nn.Embedding(vocab_size, dim), Pool()
+        self.attention = nn.MultiheadAttention(dim, heads, batch_first=True)
+
+    def forward(self, input_ids, attention_mask):
+        x = self.words(input_ids)
+        x = x + self.attention(x, x, x, key_padding_mask=attention_mask == 0)[0]
+        return self.pool(x, attention_mask)
+"""
+)
+
+
+def test_the_mask_of_one_sample_changes_no_other(blamed_in):
+    source = POOLED.replace("attention_mask.sum(dim=1, keepdim=True)", "attention_mask.sum()")
+    assert blamed_in(source, "Sentences") == [("sample-leak", line_of(source, "summed / counts"))]
+    assert blamed_in(POOLED, "Sentences") == []
+
+
+FRAMES = (
+    HEAD
+    + """class Frames(nn.Module):
+    \"\"\"Attention within each frame: x (b, c, t, h, w).\"\"\"
+
+    def __init__(self, channels):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Conv3d(channels, channels, kernel_size=1) for _ in range(3))
+
+    def forward(self, x):
+        b, c, t, h, w = x.shape
+        q, k, v = (f(x).transpose(1, 2) for f in (self.q, self.k, self.v))
+        q, k, v = (
+            each.reshape(b * t, c, h * w)
+            for each in (q, k, v)
+        )
+        weights = (q.transpose(1, 2) @ k * c**-0.5).softmax(dim=-1)
+        y = v @ weights.transpose(1, 2)
+        return x + y.reshape(b, t, c, h, w).transpose(1, 2)
+"""
+)
+
+
+def test_a_reshape_that_names_axes_in_another_order_mixes_frames_and_channels(blamed_in):
+    source = FRAMES.replace("f(x).transpose(1, 2) for f", "f(x) for f")
+    assert blamed_in(source, "Frames") == [("tokens-regrouped", line_of(source, "each.reshape(b * t"))]
+    assert blamed_in(FRAMES, "Frames") == []

@@ -143,9 +143,11 @@ class _Writer:
             names = [self._symbol(param.name, f"{param.name}_{side}", "parameter") for side in sides]
             window = next((name for name, other_role in self.variant.roles.items() if other_role == "window"), "")
             if role in ("image", "grid") and window:
-                # an image is cut into windows
-                for name, times in zip(names, COUNTS, strict=False):
-                    self.symbols[name] = replace(self.symbols[name], equals=f"{times}*{window}")
+                # an image is cut into windows, which may have sides of their own
+                has_sides = self.reading.counts.get(window, 0) == len(sides)
+                for name, side, times in zip(names, sides, COUNTS, strict=False):
+                    each = f"{window}_{side}" if has_sides else window
+                    self.symbols[name] = replace(self.symbols[name], equals=f"{times}*{each}")
             return {"_tuple": names}
         patch = next((name for name, other_role in self.variant.roles.items() if other_role == "patch"), "")
         if role == "image" and patch:

@@ -10,7 +10,7 @@ from torch import nn
 
 from headwise.calls import Plan
 from headwise.dataflow import Run, attentions, mixing_of
-from headwise.diagnosis.checks.batch_leak import sample_leaks, tells_samples
+from headwise.diagnosis.checks.batch_leak import mask_leaks, sample_leaks, tells_samples
 from headwise.diagnosis.checks.causal_intent import wants_causal
 from headwise.diagnosis.checks.discarded_results import discarded_results
 from headwise.diagnosis.checks.dropout import dropping_suspects, has_dropout
@@ -171,9 +171,11 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
         return out
     kinds = {each.general for each in exam.suspects}
     for name, check in WHOLE:
-        out += [each for each in exam.checks.all(name, check, run) if each.general not in kinds]
+        suspects = [each for each in exam.checks.all(name, check, run) if each.general not in kinds]
+        out += [each for each in suspects if each.span is None or (each.span.file, each.span.line) not in reported]
     out += exam.checks.all("mask", run.fact, unmet_conditions, run, free)
     if exam.plan.mask and not exam.suspects:
+        out += exam.checks.all("samples", mask_leaks, exam.plan, exam.rerun)
         out += exam.checks.all("mask", visible_padding, exam.plan, exam.rerun, is_sure=exam.is_mask_sure)
     elif not exam.suspects:
         out += exam.checks.all("mask", visible_pads, exam, run)

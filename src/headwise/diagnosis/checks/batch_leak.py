@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.calls import call_role
-from headwise.dataflow import Marks, Run, attentions, place_of, sample_of
+from headwise.calls import Plan, call_role
+from headwise.dataflow import MarkedOp, Marks, Run, attentions, place_of, sample_of
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["is_leaking", "sample_leaks", "tells_samples"]
+__all__ = ["is_leaking", "mask_leaks", "sample_leaks", "tells_samples"]
 
 # what may be said once for all samples, however it was handed over
 SHARED = frozenset({"encoding", "cosine", "sine", "cosine_sine", "frequencies", "positions", "bias", "pairs"})
@@ -29,6 +29,49 @@ def sample_leaks(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     entry = _first(run, disturbed, sample) or (attentions(run)[-1].context if attentions(run) else run.seen[-1])
     kind = "batch-length-confused" if _is_turned(run, rerun, marks_by_name, sample) else "sample-leak"
     return [Suspect(kind, entry.span)]
+
+
+def mask_leaks(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
+    """Whether the mask of one sample changes the result of another: the first operation in which it does."""
+    declared = plan.call.get("_mask")
+    if not isinstance(declared, Mapping) or [str(axis) for axis in declared["shape"]][:1] != ["B"]:
+        return []
+    name, means = str(declared["argument"]), str(declared["means"])
+
+    def masked(**options: Any) -> Run:
+        again: Run = rerun(plan=plan, **options)
+        return again
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        mask = options.get(name)
+        if isinstance(mask, Tensor):
+            # the others hide nothing
+            open_value = int(mask.max()) if means == "lengths" else int(means == "attend")
+            options[name] = torch.cat([mask[:1], torch.full_like(mask[1:], open_value)])
+
+    run = masked()
+    samples, of_output = _samples(run, masked) if run.failure is None else ({}, torch.empty(0))
+    if run.output is None or not samples:
+        return []
+    disturbed = masked(more_change=change)
+    if disturbed.output is None or disturbed.output.shape != run.output.shape:
+        return []
+    if not bool((_differs(disturbed.output, run.output) & (of_output == 0)).any()):
+        return []
+    entry = _first(run, disturbed, 0) or _first_along(run, disturbed, run.sizes.get("B", 0)) or run.seen[-1]
+    return [Suspect("sample-leak", entry.span, proved=True)]
+
+
+def _first_along(run: Run, rerun: Run, samples: int) -> MarkedOp | None:
+    """The first operation whose result has one axis of so many samples, in which that of the first sample changes."""
+    for a, b in zip(run.seen, rerun.seen, strict=False):
+        for x, y in zip(a.outputs, b.outputs, strict=False):
+            axes = [axis for axis, size in enumerate(x.shape) if size == samples]
+            if x.value is None or y.value is None or len(axes) != 1 or x.shape != y.shape:
+                continue
+            if bool(_differs(x.value.select(axes[0], 0).double(), y.value.select(axes[0], 0).double()).any()):
+                return a
+    return None
 
 
 def is_leaking(run: Run, rerun: Callable[..., Run]) -> bool:

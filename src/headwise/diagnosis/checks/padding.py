@@ -22,6 +22,8 @@ __all__ = ["changed_tokens", "meets_scores", "padding_suspects", "paddings"]
 
 COMPARED = frozenset({"==", "!=", "eq", "ne", ">", "gt"})
 PAD = re.compile(r"pad|填充|补齐|补零|补位", re.IGNORECASE)
+# what the two sides of a translation are called
+SIDES = (("src", "source", "enc"), ("tgt", "trg", "target", "dec"))
 # what a comparison is written with besides what it compares
 WORDS = frozenset({"self", "torch", *COMPARED})
 
@@ -41,6 +43,8 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
     for padding in paddings(free):
         if not meets_scores(free, padding.entry):
             continue
+        if (mixed := _own_number(free, padding)) is not None:
+            return [Suspect("padding-of-other", mixed[0], said={"name": mixed[1]}, proved=True)]
         bare = free
         if bool((free.given[padding.name] == padding.number).any()):
             bare = exam.run(change=changed_tokens(exam, padding, lambda tokens: tokens))
@@ -61,6 +65,20 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
             if kind:
                 return [_suspect(exam, kind, padding, run, pads)]
     return []
+
+
+def _own_number(run: Run, padding: Padding) -> tuple[Span, str] | None:
+    """Where tokens of one side of a translation are compared with the padding of the other, and the attribute that
+    names their own; None: they are not.
+    """
+    own = next((side for side in SIDES if padding.name.startswith(side)), ())
+    for span in (padding.entry.span, *reversed(padding.entry.operation.chain)) if own else ():
+        for attribute in set(re.findall(r"[^\W\d]\w*", span.source or "")) - {padding.name}:
+            other = next((word for side in SIDES if side != own for word in side if attribute.startswith(word)), "")
+            named = [word + attribute.removeprefix(other) for word in own] if other and PAD.search(attribute) else []
+            if beside := next((name for name in named if hasattr(run.target, name)), ""):
+                return span, beside
+    return None
 
 
 def paddings(run: Run) -> list[Padding]:

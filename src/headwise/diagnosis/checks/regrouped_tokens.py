@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations
+from math import prod
+
 import torch
 from torch import Tensor
 
@@ -17,7 +21,12 @@ GROUPED = 3
 
 
 def regrouped_tokens(run: Run) -> list[Suspect]:
-    """As many tokens as a side of the grid has, counted on past the ends of its rows, that attend to each other."""
+    """A view that names the axes of an image or a video in another order, and as many tokens as a side of the grid has,
+    counted on past the ends of its rows, that attend to each other.
+    """
+    for view in run.seen:
+        if view.last in VIEWS and _is_of_grid(view) and _reorders(view.inputs[0].shape, view.outputs[0].shape):
+            return [Suspect("tokens-regrouped", view.span, proved=True)]
     grid = _grid(run)
     if grid is None:
         return []
@@ -30,6 +39,46 @@ def regrouped_tokens(run: Run) -> list[Suspect]:
             if entry is not None:
                 return [Suspect("tokens-regrouped", entry.span, proved=True)]
     return []
+
+
+def _is_of_grid(entry: MarkedOp) -> bool:
+    """Whether an operation takes tokens that lie along several axes beside those of samples and features."""
+    marks = entry.given[0] if entry.given else None
+    return marks is not None and marks.kind == "token" and len(marks.shape) >= len("bchw") and bool(entry.outputs)
+
+
+def _reorders(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether the sizes of a view are those of what is viewed, some joined and some taken apart, in another order."""
+    left, right = ([size for size in sizes if size != 1] for sizes in (before, after))
+    if len(set(left)) < len(left) or prod(left) != prod(right):
+        return False
+    while left and right:
+        # the shortest beginnings of equal size
+        i = j = 1
+        while (a := prod(left[:i])) != (b := prod(right[:j])):
+            i, j = (i + 1, j) if a < b else (i, j + 1)
+        if i > 1 and j > 1 and _is_made_of(left[:i], right[:j]):
+            return True
+        left, right = left[i:], right[j:]
+    return False
+
+
+def _is_made_of(sizes: Sequence[int], products: Sequence[int]) -> bool:
+    """Whether sizes can be shared out so that each product is of some of them, or several in a row are of one."""
+    if not products:
+        return not sizes
+    for count in range(2, len(products) + 1):
+        if (whole := prod(products[:count])) in sizes:
+            at = sizes.index(whole)
+            if _is_made_of([*sizes[:at], *sizes[at + 1 :]], products[count:]):
+                return True
+    for count in range(1, len(sizes) + 1):
+        for places in combinations(range(len(sizes)), count):
+            if prod(sizes[at] for at in places) == products[0]:
+                rest = [size for at, size in enumerate(sizes) if at not in places]
+                if _is_made_of(rest, products[1:]):
+                    return True
+    return False
 
 
 def _grid(run: Run) -> tuple[int, int] | None:

@@ -148,4 +148,25 @@ FAULTS = (
             "把键的掩码也交给这个注意力（torch 的解码器里是 memory_key_padding_mask）。",
         ),
     ),
+    Fault(
+        "padding-of-other", FAULT, "source",
+        TOKENS(
+            (
+                "        self.n_heads, self.head_dim = n_heads, d_model // n_heads\n",
+                "        self.n_heads, self.head_dim = n_heads, d_model // n_heads\n"
+                "        self.src_pad_idx, self.tgt_pad_idx = 0, 1\n",
+            ),
+            ("(src == 0)", "(src == self.tgt_pad_idx)"),
+        ),
+        Words(
+            "The padding of this input is looked for by the number that is padding in the other one.",
+            "Where the two numbers differ, real tokens are hidden and padding is seen.",
+            "Compare with {name}.",
+        ),
+        Words(
+            "用另一个输入的填充编号来判断这个输入的填充。",
+            "两个编号不同时，真实的 token 被遮住，填充却被看到。",
+            "改为与 {name} 比较。",
+        ),
+    ),
 )  # fmt: skip
