@@ -4,6 +4,7 @@ import pytest
 
 import headwise as hw
 from headwise.calls import find
+from headwise.diagnosis.checks.regrouped_tokens import _reorders
 from tests.diagnosis.written import line_of, loaded_from
 
 HEAD = "import math\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n\n"
@@ -229,7 +230,7 @@ class Reader(nn.Module):
 def test_what_the_whole_shows_right_is_no_fault_of_a_class_inside(found_in, blamed_in):
     assert found_in(HANDED, "Reader").verdict == "sound"
     source = HANDED.replace("~keep", "keep")
-    assert "mask-inverted" in [kind for kind, _ in blamed_in(source, "Reader")]
+    assert blamed_in(source, "Reader") == [("mask-inverted", line_of(source, "self.attention(x"))]
 
 
 UNCALLED = HANDED.replace("def forward(self, input_ids, attention_mask):\n", "def forward(self, input_ids, oracle):\n")
@@ -326,3 +327,77 @@ def test_a_reshape_that_names_axes_in_another_order_mixes_frames_and_channels(bl
     source = FRAMES.replace("f(x).transpose(1, 2) for f", "f(x) for f")
     assert blamed_in(source, "Frames") == [("tokens-regrouped", line_of(source, "each.reshape(b * t"))]
     assert blamed_in(FRAMES, "Frames") == []
+
+
+RIGHT = {
+    "two dropouts of one output": """class Attend(nn.Module):
+    def __init__(self, dim=24, heads=3):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(dim, heads, batch_first=True)
+        self.out, self.one, self.two = nn.Linear(dim, dim), nn.Dropout(0.1), nn.Dropout(0.2)
+
+    def forward(self, x):
+        y = self.attention(x, x, x, need_weights=False)[0]
+        return (self.out(self.one(y)) + self.out(self.two(y))) / 2
+""",
+    "one part that several tasks read": """class Task(nn.Module):
+    def __init__(self, base, dim):
+        super().__init__()
+        self.base, self.out = base, nn.Linear(dim, 2)
+
+    def forward(self, x):
+        return self.out(self.base(x)[:, 0])
+
+
+class Attend(nn.Module):
+    def __init__(self, dim=24, heads=3, tasks=2):
+        super().__init__()
+        base = nn.TransformerEncoderLayer(dim, heads, 64, batch_first=True)
+        self.tasks = nn.ModuleList([Task(base, dim) for _ in range(tasks)])
+
+    def forward(self, x):
+        return torch.stack([task(x) for task in self.tasks], dim=1)
+""",
+    "an additive mask beside ids, said to be one": """class Attend(nn.Module):
+    def __init__(self, vocab_size=50, dim=24, heads=3):
+        super().__init__()
+        self.heads, self.words, self.qkv = heads, nn.Embedding(vocab_size, dim), nn.Linear(dim, 3 * dim)
+
+    def forward(self, input_ids, attention_mask):
+        # attention_mask: (B, L), additive: 0 for a token, -inf for padding
+        x = self.words(input_ids)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        scores = q @ k.mT / math.sqrt(q.shape[-1]) + attention_mask[:, None, None, :]
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+""",
+    "the token with the largest number, after a norm of one's own": """class Norm(nn.Module):
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+class Attend(nn.Module):
+    def __init__(self, vocab_size=50, dim=24, heads=3):
+        super().__init__()
+        self.words, self.norm = nn.Embedding(vocab_size, dim), Norm()
+        self.attention = nn.MultiheadAttention(dim, heads, batch_first=True)
+
+    def forward(self, input_ids, attention_mask):
+        x = self.words(input_ids)
+        x = self.norm(x + self.attention(x, x, x, key_padding_mask=attention_mask == 0)[0])
+        return x[torch.arange(len(x)), input_ids.argmax(-1)]
+""",
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_only_looks_like_a_fault_is_none(name, blamed_in):
+    assert blamed_in(HEAD + RIGHT[name], "Attend") == []
+
+
+def test_sizes_of_a_view_are_told_apart_from_another_order_of_them():
+    videos = (4, 8, 12, 9, 10)
+    assert _reorders(videos, (48, 8, 90))
+    assert _reorders(videos, (48, 2, 4, 90))
+    assert not _reorders(videos, (4, 96, 90))
+    assert not _reorders((4, 9, 10, 24), (4, 3, 3, 2, 5, 24))
+    assert not _reorders((2, 3, 0, 4), (2, 0, 12))

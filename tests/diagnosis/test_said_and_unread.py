@@ -265,6 +265,8 @@ def test_what_is_made_for_inference_is_not_to_be_trained():
     assert [kind for kind, _ in faults_of(for_training)] == ["gradient-cut"]
     for_decoding = for_training.replace("def forward(self, x):", 'def forward(self, x):\n        """Inference only."""')
     assert for_decoding != for_training
+    named = for_training.replace("self.three", "self.decode")
+    assert [kind for kind, _ in faults_of(named)] == ["gradient-cut"]
     assert faults_of(for_decoding) == []
 
 

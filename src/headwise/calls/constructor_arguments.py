@@ -146,8 +146,8 @@ class _Writer:
                 # an image is cut into windows, which may have sides of their own
                 has_sides = self.reading.counts.get(window, 0) == len(sides)
                 for name, side, times in zip(names, sides, COUNTS, strict=False):
-                    each = f"{window}_{side}" if has_sides else window
-                    self.symbols[name] = replace(self.symbols[name], equals=f"{times}*{each}")
+                    divisor = f"{window}_{side}" if has_sides else window
+                    self.symbols[name] = replace(self.symbols[name], equals=f"{times}*{divisor}")
             return {"_tuple": names}
         patch = next((name for name, other_role in self.variant.roles.items() if other_role == "patch"), "")
         if role == "image" and patch:

@@ -32,7 +32,7 @@ from headwise.wording import refusal
 
 __all__ = ["find"]
 
-# work of one search, of one that is a last resort, and of all searches
+# work of one search, of one that is a last resort, and of all searches; what words say never comes too late
 LONGEST, SHORT, ALL = 62_500, 17_500, 125_000
 LONGEST_LENGTH = 300
 # a module with more numbers than this is tried itself, not a copy of it
@@ -76,7 +76,6 @@ def find(
     for wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
         is_last = longest < LONGEST
         if is_last and (init or call or not _may_run(failures) or (budget.is_over and not wish.call)):
-            # what words say never comes too late
             break
         if _is_idle(wish, failures, unfit):
             continue

@@ -175,11 +175,12 @@ class Tiled(torch.autograd.Function):
         ctx.rules = {name: getattr(call, name) for name in ("mask", "scale", "softcap")}
         ctx.rules["prepared"] = {"strips": strips_of(call)}
         ctx.drops, ctx.versions = drops, versions(call.mask)
-        kept: list[Tensor] = []
+        kept: dict[int, Tensor] = {}
         drawn = drops if drops is None or not _saves_drops(call) else SavedDrops.of(drops, kept)
         out, outputs = forward(call, drawn, with_lse=fits_torch(call, is_dropped=drops is not None))
         ctx.has_outputs = outputs is not None
-        ctx.save_for_backward(*tensors, *(outputs or ()), *kept)
+        ctx.save_for_backward(*tensors, *(outputs or ()), *kept.values())
+        ctx.strips = tuple(kept)
         return out
 
     @staticmethod
@@ -201,7 +202,7 @@ class Tiled(torch.autograd.Function):
                 )
             else:
                 call = Call(**tensors, **ctx.rules)
-                drops = SavedDrops.of(ctx.drops, list(kept)) if kept else ctx.drops
+                drops = SavedDrops.of(ctx.drops, dict(zip(ctx.strips, kept, strict=True))) if kept else ctx.drops
                 of_inputs = backward(call, drops, gradients[0], wanted, outputs=outputs)
         return None, None, *(of_inputs.get(name) for name in TENSORS)
 

@@ -61,19 +61,19 @@ class SavedDrops(Drops):
     """
 
     drops: Drops
-    saved: list[Tensor]
+    saved: dict[int, Tensor]
 
     @staticmethod
-    def of(drops: Drops, saved: list[Tensor]) -> SavedDrops:
-        """These drops, beside what was saved of them."""
+    def of(drops: Drops, saved: dict[int, Tensor]) -> SavedDrops:
+        """These drops, beside what was saved of them, by the numbers of strips."""
         return SavedDrops(drops.chance, drops.seed, drops, saved)
 
     def kept(self, number: int, at: Strip, room: Workspace, dtype: torch.dtype) -> Tensor:
         """1 where a weight is kept and 0 where it is dropped, for the strip of this number."""
-        if number < len(self.saved):
+        if number in self.saved:
             return room.buffer("kept", at.shape, dtype).copy_(self.saved[number])
         kept = self.drops.kept(number, at, room, dtype)
-        self.saved.append(kept.bool())
+        self.saved[number] = kept.bool()
         return kept
 
 

@@ -9,7 +9,7 @@ _HOME = {
     "Code": "syntax", "Edit": "syntax", "Edits": "syntax", "Span": "spans", "UserCode": "spans",
     "alias_after": "lookup", "applied": "syntax", "assigned": "methods", "bound_to": "lookup", "characters": "syntax",
     "code_at": "syntax", "constructors": "methods", "file_tree": "syntax", "fill_of": "lookup",
-    "function_node": "syntax", "function_of": "lookup", "is_installed": "libraries",
+    "function_node": "syntax", "function_of": "lookup", "is_additive": "mask_meaning", "is_installed": "libraries",
     "is_left": "lookup", "is_library": "libraries", "last_given": "lookup", "loads_of": "lookup", "made_at": "lookup",
     "meaning_of": "mask_meaning", "nodes_of": "syntax", "ones_of": "mask_meaning", "option_of": "lookup",
     "own_number": "lookup", "sign_at": "spans", "span_like": "lookup", "span_of": "spans", "written_in": "attributes",
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headwise.source.lookup import option_of as option_of
     from headwise.source.lookup import own_number as own_number
     from headwise.source.lookup import span_like as span_like
+    from headwise.source.mask_meaning import is_additive as is_additive
     from headwise.source.mask_meaning import meaning_of as meaning_of
     from headwise.source.mask_meaning import ones_of as ones_of
     from headwise.source.methods import assigned as assigned

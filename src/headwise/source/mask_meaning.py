@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from headwise.source.mask_polarity import made_masks, masks_called
 from headwise.source.syntax import file_tree, nodes_of
 
-__all__ = ["meaning_of", "ones_of"]
+__all__ = ["is_additive", "meaning_of", "ones_of"]
 
 IS = (
     r"\s*(?:=|==|:|means|marks|for|where|at|on|if|when|is|are|->|→|"
@@ -18,7 +18,7 @@ IS = (
     r"(?:(?:该|这个|此)?(?:位置|键|词)?(?:可以|会|要|需要|应)?被?)\s*"
 )
 SEEN = (
-    r"(?:keep|kept|belong|attend|valid|visible|real|may(?!\s+not)|can(?!\s*not|['’]?t\b)|allow|unmask|not\s+(?:mask|pad)|look|exist|present|(?:is|are)\s+there\b|"
+    r"(?:keep|kept|belongs?(?!\s+to\s+(?:the\s+|a\s+)?(?:pad|mask|future))|attend|valid|visible|real|may(?!\s+not)|can(?!\s*not|['’]?t\b)|allow|unmask|not\s+(?:mask|pad)|look|exist|present|(?:is|are)\s+there\b|"
     r"保留|可见|有效|允许|能看|可以看|看得|看见|可看|能见|参与|真实|关注)"
 )
 HIDDEN = (
@@ -84,6 +84,11 @@ CALLED = {
 LAYERS = re.compile(r"MultiheadAttention$|Transformer((En|De)coder(Layer)?)?$")
 # words about an additive mask
 ADDED = re.compile(r"inf|-\s?1e|-\s?10{3,}|negativ|large|additive|added|bias|相加|负", re.IGNORECASE)
+
+
+def is_additive(lines: Sequence[str]) -> bool:
+    """Whether text about a mask says that it holds numbers to add."""
+    return any(ADDED.search(_words(line, is_told=True)) for line in lines)
 
 
 def ones_of(lines: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ __all__ = ["gradient_cut", "is_for_inference"]
 StandIns = dict[Site, Callable[..., Any]]
 DETACHING = frozenset({"detach", "detach_", "data", "numpy", "item", "tolist"})
 # what a forward says that is made for decoding
-DECODING = re.compile(r"inference|cache|generat|decod|start_pos", re.IGNORECASE)
+DECODING = re.compile(r"\b(?:inference|generation|decoding)\b|cache|past_|start_pos", re.IGNORECASE)
 SWITCHES = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
 
 
@@ -58,15 +58,16 @@ def gradient_cut(
 
 def is_for_inference(kind: Any) -> bool:
     """Whether the forward of a class is declared to run in inference mode, where nobody asks for gradients, or without
-    them and for decoding, by its words.
+    them and for decoding, by its docstring or the names of its arguments.
     """
     function = inspect.unwrap(getattr(kind, "forward", kind))
     node = function_node(function.__code__) if inspect.isfunction(function) else None
     said = [ast.unparse(each) for each in node.decorator_list] if node is not None else []
     if any("inference_mode" in text and "False" not in text for text in said):
         return True
-    is_for_decoding = node is not None and DECODING.search(ast.unparse(node)) is not None
-    return is_for_decoding and any("no_grad" in text for text in said)
+    names = [] if node is None else [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
+    words = "" if node is None else " ".join([ast.get_docstring(node) or "", *names])
+    return DECODING.search(words) is not None and any("no_grad" in text for text in said)
 
 
 def _with(stand_ins: StandIns, entries: Sequence[MarkedOp]) -> StandIns:

@@ -43,7 +43,7 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
     for padding in paddings(free):
         if not meets_scores(free, padding.entry):
             continue
-        if (mixed := _own_number(free, padding)) is not None:
+        if (mixed := _other_number(free, padding)) is not None:
             return [Suspect("padding-of-other", mixed[0], said={"name": mixed[1]}, proved=True)]
         bare = free
         if bool((free.given[padding.name] == padding.number).any()):
@@ -67,7 +67,7 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
     return []
 
 
-def _own_number(run: Run, padding: Padding) -> tuple[Span, str] | None:
+def _other_number(run: Run, padding: Padding) -> tuple[Span, str] | None:
     """Where tokens of one side of a translation are compared with the padding of the other, and the attribute that
     names their own; None: they are not.
     """
@@ -76,8 +76,10 @@ def _own_number(run: Run, padding: Padding) -> tuple[Span, str] | None:
         for attribute in set(re.findall(r"[^\W\d]\w*", span.source or "")) - {padding.name}:
             other = next((word for side in SIDES if side != own for word in side if attribute.startswith(word)), "")
             named = [word + attribute.removeprefix(other) for word in own] if other and PAD.search(attribute) else []
-            if beside := next((name for name in named if hasattr(run.target, name)), ""):
-                return span, beside
+            for name in named:
+                is_other = getattr(run.target, name, padding.number) != padding.number
+                if is_other and not re.search(rf"\b{name}\b", span.source or ""):
+                    return span, name
     return None
 
 

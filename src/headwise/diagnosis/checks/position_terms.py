@@ -56,8 +56,8 @@ def position_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
 
 def _slope_span(run: Run, entry: MarkedOp) -> Span:
     """The last product that makes what an operation adds to scores; the operation itself, where there is none."""
-    products = [each for each in made_from(run, [entry]) if each.name in PRODUCTS]
-    return max(products, key=lambda each: each.at, default=entry).span
+    products = [maker for maker in made_from(run, [entry]) if maker.name in PRODUCTS]
+    return max(products, key=lambda product: product.at, default=entry).span
 
 
 def _constant_lookup(run: Run, attention: AttentionOps, entry: MarkedOp) -> MarkedOp | None:

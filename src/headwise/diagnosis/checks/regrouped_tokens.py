@@ -24,7 +24,8 @@ def regrouped_tokens(run: Run) -> list[Suspect]:
     """A view that names the axes of an image or a video in another order, and as many tokens as a side of the grid has,
     counted on past the ends of its rows, that attend to each other.
     """
-    for view in run.seen if {"h", "w"} <= set(run.plan.call.get("_layout", "")) else ():
+    scores = min(((each.scores or each.context).at for each in attentions(run)), default=0)
+    for view in run.seen[:scores] if {"h", "w"} <= set(run.plan.call.get("_layout", "")) else ():
         if view.last in VIEWS and _is_of_grid(view) and _reorders(view.inputs[0].shape, view.outputs[0].shape):
             return [Suspect("tokens-regrouped", view.span, proved=True)]
     grid = _grid(run)
@@ -50,7 +51,7 @@ def _is_of_grid(entry: MarkedOp) -> bool:
 def _reorders(before: Sequence[int], after: Sequence[int]) -> bool:
     """Whether the sizes of a view are those of what is viewed, some joined and some taken apart, in another order."""
     left, right = ([size for size in sizes if size != 1] for sizes in (before, after))
-    if len(set(left)) < len(left) or prod(left) != prod(right):
+    if 0 in left or len(set(left)) < len(left) or prod(left) != prod(right):
         return False
     while left and right:
         # the shortest beginnings of equal size

@@ -18,8 +18,16 @@ def doubled_residuals(run: Run) -> list[Suspect]:
     for entry in run.seen:
         if entry.name not in SUMS or len(entry.inputs) != 2 or not _are_same(entry):
             continue
+        left, right = (each.number for each in entry.inputs)
+        chains = [chain_of(run, entry.at, number) for number in (left, right)]
+        # two results of one input, as of two dropouts, are added on purpose
+        is_itself = (
+            left == right
+            or any(left in step.taken for step in chains[1])
+            or any(right in step.taken for step in chains[0])
+        )
         is_of_tokens = all(marks is not None and marks.kind == "token" for marks in entry.given)
-        if is_of_tokens and any(step.at in contexts for step in chain_of(run, entry.at, entry.inputs[0].number)):
+        if is_of_tokens and is_itself and any(step.at in contexts for step in chains[0]):
             return [Suspect("residual-doubled", entry.span, proved=True)]
     return []
 

@@ -42,7 +42,10 @@ def shared_layers(run: Run) -> list[Suspect]:
     ] + [
         Suspect("layers-shared", span, said={"name": f"{name}.*.{part}", "near": str(len(layers))}, proved=True)
         for name, holder, layers in _lists(target)
-        if (part := _shared_part(layers)) and not _is_meant(type(holder)) and not _is_meant(type(target))
+        if (part := _shared_part(layers))
+        and _is_run_in_turn(run, f"{name}.0.{part}")
+        and not _is_meant(type(holder))
+        and not _is_meant(type(target))
         if (span := _made(type(holder), name.rpartition(".")[2], _comprehends)) is not None
     ]
 
@@ -54,6 +57,13 @@ def _shared_part(layers: list[nn.Module]) -> str:
     common = set.intersection(*({id(part) for part in layer.modules()} for layer in layers))
     parts = ((name, part) for name, part in layers[0].named_modules() if id(part) in common and _is_large(part))
     return next((name for name, _ in parts if not POSITIONS.search(name)), "")
+
+
+def _is_run_in_turn(run: Run, path: str) -> bool:
+    """Whether a part takes other tensors in each of its calls, as in layers that run one after another."""
+    inside = [each for each in run.record.operations if f"{each.module}.".startswith(f"{path}.") and each.inputs]
+    firsts = [each for each in inside if (each.span, each.module) == (inside[0].span, inside[0].module)]
+    return len({each.inputs[0].number for each in firsts}) > 1
 
 
 def _lists(target: nn.Module) -> Iterator[tuple[str, nn.Module, list[nn.Module]]]:

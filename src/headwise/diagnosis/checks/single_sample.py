@@ -20,12 +20,12 @@ def single_sample_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]
     failure = alone.failure
     if failure is None or failure.span is None or is_refusal(failure):
         return []
-    for many, one in zip(run.record.operations, alone.record.operations, strict=False):
-        if many.span != one.span or many.name != one.name or not many.outputs or not one.outputs:
+    for whole, single in zip(run.record.operations, alone.record.operations, strict=False):
+        if whole.span != single.span or whole.name != single.name or not whole.outputs or not single.outputs:
             break
-        if len(one.outputs[0].shape) < len(many.outputs[0].shape):
+        if len(single.outputs[0].shape) < len(whole.outputs[0].shape):
             values = {"how": "single"}
-            return [Suspect("single-sample-raises", one.span, said=values, proved=True, evidence=failure.words)]
+            return [Suspect("single-sample-raises", single.span, said=values, proved=True, evidence=failure.words)]
     return []
 
 

@@ -105,7 +105,7 @@ def _suspects(run: Run, again: Run, name: str, differs: Callable[[Tensor, Tensor
     error = math.inf if run.failure or again.failure else distance(run.output, again.output)
     if error <= NEAR or error == math.inf:
         return []
-    kind, place = "padding-pooled", _pool(run, again, differs)
+    kind, place = "padding-pooled", _pool(run, again, run.named[name].shape[1], differs)
     if place is None:
         kind, place = "padding-attended", _crossing(run, again, name)
     if place is None:
@@ -140,12 +140,15 @@ def _others(tokens: Tensor, hidden: Tensor) -> Tensor:
     return torch.where(hidden, following, tokens)
 
 
-def _pool(run: Run, again: Run, differs: Callable[[Tensor, Tensor], bool]) -> Span | None:
-    """The first operation that joins tokens of which just the hidden ones differ in two runs: its result differs."""
+def _pool(run: Run, again: Run, length: int, differs: Callable[[Tensor, Tensor], bool]) -> Span | None:
+    """The first operation that joins tokens of which just the hidden ones differ in two runs: its result differs.
+
+    length: of the axis of the tokens, which the result has no more.
+    """
     for first, second in zip(run.record.operations, again.record.operations, strict=False):
         if first.span != second.span or first.name != second.name:
             return None
-        if first.last not in POOLS or not first.inputs or not first.outputs:
+        if first.last not in POOLS or not first.inputs or not first.outputs or length in first.outputs[0].shape:
             continue
         before, after = first.inputs[0].value, second.inputs[0].value
         if before is None or after is None or before.ndim != len("btf") or before.ndim != after.ndim:

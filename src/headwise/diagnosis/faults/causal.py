@@ -176,7 +176,7 @@ FAULTS = (
             at="scores.masked_fill",
         ),
         Words(
-            "With a mask of the keys, a query attends to later keys.",
+            "When a mask of the keys is given, queries see later keys.",
             "The mask that is given takes the place of the causal mask that the code makes without it.",
             "Combine both masks: a pair is allowed where both allow it.",
         ),

@@ -240,13 +240,13 @@ FAULTS = (
             at="x.reshape(B * W",
         ),
         Words(
-            "The tokens that attend to each other are no row, column or rectangle of the grid: they are counted on "
-            "past the ends of its rows.",
+            "This view regroups the entries of several tokens: what attends to each other is no row, column, rectangle "
+            "or frame of the input.",
             "A reshape regroups entries in the order of memory, and exchanges no axes.",
             "Transpose the axis of the tokens behind the others before the reshape.",
         ),
         Words(
-            "互相关注的 token 不是网格的一行、一列或一个矩形：它们越过行尾接着往下数。",
+            "这里的变形把多个 token 的数重新分组：互相关注的不是输入的一行、一列、一个矩形或一帧。",
             "reshape 按内存次序重新分组，不交换轴。",
             "reshape 之前先用 transpose 把 token 的轴换到其他轴之后。",
         ),

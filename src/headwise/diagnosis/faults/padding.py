@@ -138,12 +138,12 @@ FAULTS = (
             at="context = (",
         ),
         Words(
-            "This attention sees the padding of {name}, which is hidden elsewhere.",
+            "This attention sees the padding of {name}.",
             "The result of a sample depends on its padding: it is another one in a batch with longer samples.",
             "Give this attention the mask of the keys too (in torch's decoder memory_key_padding_mask).",
         ),
         Words(
-            "这个注意力看到了 {name} 的填充，而别处已把它遮住。",
+            "这个注意力看到了 {name} 的填充。",
             "一个样本的结果取决于它的填充：同一批里有更长的样本时，结果就变了。",
             "把键的掩码也交给这个注意力（torch 的解码器里是 memory_key_padding_mask）。",
         ),

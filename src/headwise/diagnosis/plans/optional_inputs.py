@@ -33,9 +33,9 @@ def filled_plans(plans: Sequence[Plan], files: Sequence[str]) -> Iterator[Plan]:
 
 def _shapes(plan: Plan, name: str) -> list[list[str]]:
     """The shapes of positions of this name: those of the tokens that they are added to, first for each sample."""
-    inputs = {given: list(map(str, value)) for given, value in plan.call.items() if isinstance(value, list)}
-    named = [shape for given, shape in inputs.items() if not given.startswith("_") and given in name]
-    shapes = [*named, *(shape for given, shape in inputs.items() if not given.startswith("_"))]
+    inputs = {argument: list(map(str, value)) for argument, value in plan.call.items() if isinstance(value, list)}
+    inputs = {argument: shape for argument, shape in inputs.items() if not argument.startswith("_")}
+    shapes = [*(shape for argument, shape in inputs.items() if argument in name), *inputs.values()]
     shared = [["1" if axis == "B" else axis for axis in shape] for shape in shapes]
     flat = [[axis for axis in shape if axis != "B"] for shape in shapes]
     return [list(each) for each in dict.fromkeys(map(tuple, [*shapes, *shared, *flat]))]

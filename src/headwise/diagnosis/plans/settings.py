@@ -20,7 +20,7 @@ from headwise.diagnosis.plans.mask_variants import StandingPlan, as_said, said_l
 from headwise.diagnosis.plans.small_sizes import small, squared
 from headwise.diagnosis.run_memory import RunMemory
 from headwise.errors import InputError
-from headwise.source import is_installed, meaning_of, ones_of
+from headwise.source import is_additive, is_installed, meaning_of, ones_of
 from headwise.wording import Refusal
 
 __all__ = ["Settings", "settings"]
@@ -198,7 +198,8 @@ def _of_ones(plan: Plan, target: Any, files: Sequence[str], out: Settings) -> Pl
     """A plan whose mask holds ones and zeros, as words say or ids beside it, where the code adds what it is given."""
     declared = plan.call["_mask"]
     means = ones_of(list(said_lines(target, plan.mask))) if call_role(plan.mask) == "mask" else ""
-    if not means and plan.mask == BESIDE_IDS and any("_ids" in each for each in plan.call.values() if each):
+    has_ids = any(isinstance(each, Mapping) and "_ids" in each for each in plan.call.values())
+    if not means and plan.mask == BESIDE_IDS and has_ids and not is_additive(list(said_lines(target, plan.mask))):
         means = "attend"
     if declared["means"] != "additive" or not means:
         return plan
