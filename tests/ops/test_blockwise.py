@@ -113,6 +113,20 @@ class TestInTinyTiles:
         torch.testing.assert_close(first, second, rtol=0, atol=0)
         torch.testing.assert_close(first, wanted, rtol=1e-11, atol=1e-11)
 
+    @pytest.mark.parametrize("reentrant", [True, False])
+    def test_saved_drops_are_those_of_a_checkpoint(self, reentrant: bool) -> None:
+        shape = Shape(B=2, Hq=4, Hk=2, Lq=17, Lk=19, D=8, Dv=8)
+        q, k, v = (t.requires_grad_() for t in tensors(shape, torch.float64))
+
+        def attend(*given: torch.Tensor) -> torch.Tensor:
+            return blockwise.outputs(checked(*given, mask=hw.causal()), Drops(0.3, 7))
+
+        steer = torch.randn(2, 4, 17, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        inside: Any = checkpoint(attend, q, k, v, use_reentrant=reentrant)
+        (inside * steer).sum().backward()
+        mine = [t.grad for t in (q, k, v)]
+        torch.testing.assert_close(mine, list(torch.autograd.grad((attend(q, k, v) * steer).sum(), (q, k, v))))
+
     def test_a_second_derivative_sees_the_same_drops(self) -> None:
         q, k, v = (t.requires_grad_() for t in tensors(Shape(B=1, Hq=2, Hk=1, Lq=3, Lk=5, D=2, Dv=4), torch.float64))
         drops = Drops(0.4, 11)
