@@ -23,6 +23,9 @@ def on_ranks(ranks: int, task: Callable[..., Any], *args: Any, limit: float = LI
     store, threads_each = dist.HashStore(), torch.get_num_threads()
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
     threaded._install_threaded_pg()
+    if not hasattr(threaded.ThreadLocalWorld, "comms"):
+        # torch 2.11 empties this where a group is destroyed, and these groups lack it
+        threaded.ThreadLocalWorld.comms = []
 
     def run(rank: int) -> None:
         torch.set_num_threads(threads_each)

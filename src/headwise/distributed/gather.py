@@ -145,6 +145,7 @@ def _part(
     """One run of rows with the columns that it needs, column by column."""
     asked = Picked(mask, rows[run], columns, *lengths)
     kinds = asked.tiles(size_of(run), columns.shape[0], block=(ROWS, 1), batch=sizes[0], heads=sizes[1])
-    allowed = (kinds != EMPTY).flatten(0, 2).any(0).nonzero()[:, 0]
+    # a mask with tensors on a device is asked there
+    allowed = (kinds != EMPTY).flatten(0, 2).any(0).nonzero()[:, 0].cpu()
     tokens = columns[allowed]
     return RowPart(run, compact(allowed), tokens, narrowed(mask, rows[run], tokens, sizes=lengths))
