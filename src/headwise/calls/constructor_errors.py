@@ -30,6 +30,9 @@ MEMORY = re.compile(r"MemoryError|can't allocate memory|not enough memory|Storag
 RATE = re.compile(r"drop(?!ped|s$)|丢弃")
 SWITCH = re.compile(r"(?:(?:use|add|with|has)_)?(?:(?:qkv|qk|kv|attention|in|out|proj|in_proj|out_proj)_)?bias")
 KEYWORDS = re.compile(r"^(?:SimpleNamespace|dict)\(")
+# one number came where several are counted, walked or picked from; and what is given then
+LISTED = re.compile(r"'int' (?:has no len\(\)|object is not (?:iterable|subscriptable))")
+SEVERAL = (7, 5, 6)
 
 
 def rebuilt(
@@ -67,6 +70,8 @@ def _lessons(draft: Draft, error: Exception, params: Sequence[inspect.Parameter]
         yield from _with_attribute(draft, error.args[0])
     if TYPE.search(str(error)):
         yield from _sized(draft, at, params)
+    if LISTED.search(str(error)):
+        yield from _listed(draft, at)
     yield from halved(draft, error)
     if MEMORY.search(f"{type(error).__name__}: {error}"):
         yield from _lessened(draft)
@@ -110,6 +115,15 @@ def _sized(draft: Draft, at: FailedStatement, params: Sequence[inspect.Parameter
             for name in chosen:
                 init[name] = _symbol(name, symbols)
             yield Draft(init, symbols)
+
+
+def _listed(draft: Draft, at: FailedStatement) -> Iterator[Draft]:
+    """Several sizes in the place of one that the failing statement names: the categories of each column of a table."""
+    names = _named(at)
+    for parameter, value in draft.init.items():
+        if parameter in names and isinstance(value, str) and value in draft.symbols:
+            left = {name: symbol for name, symbol in draft.symbols.items() if name != value}
+            yield Draft({**draft.init, parameter: {"_tuple": [*SEVERAL]}}, left)
 
 
 def _is_size(param: inspect.Parameter) -> bool:

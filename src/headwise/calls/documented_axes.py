@@ -39,12 +39,14 @@ HEADS = frozenset({"heads", "n_heads", "num_heads", "num_head", "n_head", "nhead
 # the height and the width of an image
 SIDES = {"h": "h", "w": "w", "height": "h", "width": "w"}
 # what stands behind the shape of whole numbers
-WHOLE = SHAPE + r"[^\n]{{0,12}}\b(?:ids?|tokens?|types?|degrees?|ind(?:ex|ices)|path)"
+WHOLE = SHAPE + r"[^\n]{{0,12}}\b(?:ids?|tokens?|types?|degrees?|ind(?:ex|ices)|path|long|int(?:eger)?s?|categor\w+)\b"
 # and behind that of one number for each sample, which counts its tokens
 COUNTED = SHAPE + r"[^\n]{{0,24}}\b(?:lengths?|number|count|valid|sizes?)\b"
 # a name of an axis, of a word or of several; and how many meanings of a mask are tried
 WORDS = re.compile(r"\w+(?: +\w+)*")
 WAYS = 2
+# how many entries a parameter has, as the size of an axis
+COUNT_OF = re.compile(r"\blen\((\w+)\)")
 # what stands in such brackets beside a shape: the type of an argument, and that it may be left out
 TYPES = frozenset({
     "tensor", "torch", "optional", "bool", "int", "float", "long", "str", "list", "tuple", "none", "default", "true",
@@ -149,8 +151,10 @@ def _symbols(
 ) -> dict[str, list[Any]]:
     """The shapes in symbols and numbers. An axis that has the name of a parameter is of the size that it is given."""
     words = {part.lower() for parts in axes.values() for part in parts}
-    # with no other word for it, N is the batch
-    batch = BATCH if words & BATCH else BATCH | {"n"}
+    # with no other word for it, N is the batch, or the first axis that several arguments have alike
+    first = {parts[0].lower() for parts in axes.values()}
+    alike = first if len(axes) > 1 and len(first) == 1 else set()
+    batch = BATCH if words & BATCH else BATCH | ({"n"} if "n" in words else alike)
     draft = next(iter(drafts(built, reading or Reading())), Draft({}))
     given = {**{each.name: each.default for each in built if type(each.default) is int}, **draft.init}
     width = draft.symbols["D"].equals if "D" in draft.symbols else ""
@@ -218,7 +222,8 @@ def _kind_of(target: Any) -> Any:
 def _docstrings(target: Any) -> str:
     kind = _kind_of(target)
     forward = vars(kind).get("forward") if isinstance(kind, type) else None
-    return "\n".join(each for each in (kind.__doc__, getattr(forward, "__doc__", None)) if isinstance(each, str))
+    text = "\n".join(each for each in (kind.__doc__, getattr(forward, "__doc__", None)) if isinstance(each, str))
+    return COUNT_OF.sub(r"number_of_\1", text)
 
 
 def _comments(target: Any) -> Iterator[str]:

@@ -72,6 +72,11 @@ def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterat
         # with a token beside those of a square
         if sizes[a] * sizes[b] + 1 in numbers:
             yield from (bound_to(plan, {a: x, b: x}) for x in built if sizes[x] ** 2 + 1 in numbers)
+    counts = {len(value["_tuple"]) for value in plan.init.values() if isinstance(value, Mapping) and "_tuple" in value}
+    for name in (each for each in inputs if sizes[each] in numbers):
+        for count in sorted(counts & {*numbers} - {sizes[name]}):
+            # as many tokens as the class was told of columns
+            yield replace(plan, symbols=tuple(replace(s, fixed=count) if s.name == name else s for s in plan.symbols))
     for name in (each for each in [*inputs, *built] if sizes[each] in numbers):
         for expression in _expressions([*(built if name in inputs else inputs)]):
             size = evaluated(expression, sizes)

@@ -50,7 +50,7 @@ def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None
     roles = []
     axis_meanings = [{meanings[each] for each in meanings if each in _words(str(text))} for text in spec]
     layout = str(plan.call.get("_layout", ""))
-    if len(layout) == len(spec) and "D" in layout:
+    if len(layout) == len(spec) and "D" in layout and not is_ids:
         # a number of channels may be a size of its own
         axis_meanings[layout.index("D")].add("width")
     has_features = any(axis_meaning & FEATURES for axis_meaning in axis_meanings)

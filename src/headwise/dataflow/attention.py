@@ -166,7 +166,9 @@ def is_laid_over(entry: MarkedOp) -> bool:
     """Whether an operation broadcasts tokens or scores to more axes, by an operand without marks."""
     if entry.joint is not None or entry.is_movement or len(entry.outputs) != 1:
         return False
-    ranks = [(marks is not None, len(tensor.shape)) for tensor, marks in zip(entry.inputs, entry.given, strict=True)]
+    # numbers that rows of a table are looked up with are laid over nothing
+    sides = [pair for pair in zip(entry.inputs, entry.given, strict=True) if pair[0].dtype != torch.int64]
+    ranks = [(marks is not None, len(tensor.shape)) for tensor, marks in sides]
     marked, others = ([rank for has_marks, rank in ranks if has_marks is is_held] for is_held in (True, False))
     return bool(marked and others) and max(marked) < max(others) == len(entry.outputs[0].shape)
 

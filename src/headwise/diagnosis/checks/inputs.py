@@ -83,6 +83,12 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     if not all_attentions or run.output is None:
         return []
     names = [name for name in run.named if name in run.known]
+    every = [name for name in run.named if name != run.plan.mask]
+    if len(every) > 1 and all(is_dead(run, rerun, name) for name in every):
+        # whatever single ones are for, one of all of them is
+        is_wanted = is_dead_elsewhere(run, rerun, every[0]) and not is_switched(run, rerun, every[0])
+        if is_wanted and (lost := _arriving_nowhere(run, every[0], set())):
+            return lost
     dead = [name for name in names if is_dead(run, rerun, name) and is_dead_elsewhere(run, rerun, name)]
     dead = [name for name in dead if not is_switched(run, rerun, name)]
     if not dead:
