@@ -119,3 +119,28 @@ def test_a_mask_of_keys_that_lies_along_the_queries_is_told():
     source = changed(("mask == 0", "mask.transpose(-2, -1) == 0"))
     found, faults = told(source)
     assert [(each.kind, each.line) for each in faults] == [("mask-axis", line_of(source, "mask.transpose"))], str(found)
+
+
+HEAD = "class Attention(nn.Module):\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "is_fault"),
+    [("Served with model.half().", True), ("Half precision is not supported.", False), ("Attention.", False)],
+)
+def test_a_fill_that_float16_cannot_hold_is_a_fault_of_a_class_that_says_it_runs_so(words, is_fault):
+    source = changed(('float("-inf")', "-1e9"), (HEAD, f'{HEAD}    """{words}"""\n\n'))
+    found, said = notes_and_warnings(source)
+    assert (found.verdict == "faulty") is is_fault
+    line = line_of(source, "-1e9")
+    assert [(each.kind, each.line) for each in found.faults] == ([("mask-half-overflow", line)] if is_fault else [])
+    assert (("warning", "mask-half-overflow", line) in said) is not is_fault
+
+
+def test_a_class_that_is_built_in_float16_is_called_all_the_same():
+    source = changed(
+        ("self.query = nn.Linear(width, width)", "self.query = nn.Linear(width, width, dtype=torch.float16)"),
+        ("self.query(query)", "self.query(query.to(self.query.weight.dtype)).to(query.dtype)"),
+        ('float("-inf")', "torch.finfo(scores.dtype).min"),
+    )
+    assert notes_and_warnings(source)[0].verdict == "sound"

@@ -144,3 +144,73 @@ def declared(source, name, call):
     """The diagnosis of a class with a call that is declared."""
     target, namespace, file = loaded_from(HEAD + source, name)
     return diagnosed(target, title=name, namespace=namespace, files={file: "written.py"}, call=call)
+
+
+TWO_STREAMS = (
+    HEAD
+    + '''class Table(nn.Module):
+    def __init__(self, width, max_len=64):
+        super().__init__()
+        self.register_buffer("pe", torch.randn(1, max_len, width))
+
+    def forward(self, x):
+        return x + self.pe[:, :x.shape[1]]
+
+
+class Motion(nn.Module):
+    """sound: (N, S, width), motion: (N, T, width), which is read shifted by a start token"""
+
+    def __init__(self, width=24, heads=3):
+        super().__init__()
+        self.start, self.places = nn.Parameter(torch.randn(1, 1, width)), Table(width)
+        layer = nn.TransformerDecoderLayer(width, heads, 2 * width, batch_first=True)
+        self.decoder = nn.TransformerDecoder(layer, num_layers=2)
+
+    def forward(self, sound, motion):
+        memory = self.places(sound)
+        x = torch.cat([self.start.expand(motion.shape[0], -1, -1), motion[:, :-1]], dim=1)
+        x = self.places(x)
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        return self.decoder(x, memory, tgt_mask=later)
+'''
+)
+
+
+def test_one_row_of_positions_for_all_tokens_of_two_inputs_is_found_behind_a_start_token():
+    assert found_in(TWO_STREAMS, "Motion").verdict == "sound"
+    source = TWO_STREAMS.replace("self.pe[:, :x.shape[1]]", "self.pe[:, x.shape[1]]")
+    assert blamed_in(source, "Motion") == [("position-constant", line_of(source, "self.pe[:, x.shape[1]]"))]
+
+
+SINES = (
+    HEAD
+    + '''class Sines(nn.Module):
+    """Half of the features tell the row of a patch, half its column, in sines and cosines."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.width = width
+
+    def forward(self, x):
+        steps = torch.arange(self.width) // 2
+        places = [torch.arange(size)[:, None] / 100 ** (steps / self.width) for size in x.shape[-2:]]
+        y, x = (torch.stack([each[:, 0::2].sin(), each[:, 1::2].cos()], dim=-1).flatten(1) for each in places)
+        return torch.cat([y[:, None].expand(-1, len(x), -1), x.expand(len(y), -1, -1)], dim=-1).flatten(0, 1)
+
+
+class Image(nn.Module):
+    def __init__(self, d=32, heads=4, patch=4):
+        super().__init__()
+        self.cut, self.places = nn.Conv2d(3, d, patch, patch), Sines(d // 2)
+        self.attention = nn.MultiheadAttention(d, heads, batch_first=True)
+
+    def forward(self, images):
+        x = self.cut(images)
+        x = x.flatten(2).mT + self.places(x).to(x.dtype)
+        return self.attention(x, x, x)[0]
+'''
+)
+
+
+def test_a_width_that_is_shared_by_two_directions_is_a_multiple_of_four():
+    assert found_in(SINES, "Image").verdict == "sound"

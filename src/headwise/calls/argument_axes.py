@@ -22,7 +22,10 @@ BATCH = r"(?:b|bs|bsz|batch|batch_?size|n_?batch(?:es)?)"
 AXIS = r"[\w*+/ ]+"
 FIRST = re.compile(rf"[(\[<]\s*{BATCH}\s*[,x×]\s*{AXIS}[,x×]", re.IGNORECASE)
 # numbers of tokens have no axis of features; what a mask is shaped like says nothing of them
-LENGTH = r"(?:seq\w*|sentence\w*|len\w*|time\w*|tokens?|src_?len|tgt_?len|max_?len|[lts]|(?:n_?|num_?)?(?:columns?|fields?|words|items))"
+LENGTH = (
+    r"(?:seq\w*|sentence\w*|len\w*|time\w*|tokens?|src_?len|tgt_?len|max_?len|[lts]"
+    r"|(?:n_?|num_?)?(?:columns?|fields?|words|items))"
+)
 FIRST_OF_TWO = re.compile(
     rf"^(?!.*(?:mask|pad|len(?:gth)?s)\b).*[(\[<]\s*{BATCH}\s*[,x×]\s*{LENGTH}\s*[\])>]", re.IGNORECASE | re.MULTILINE
 )

@@ -85,6 +85,8 @@ class _Writer:
                 sides = side.split("*")
                 self.symbols["h"] = replace(MORE["h"], equals=f"n*{sides[0]}")
                 self.symbols["w"] = replace(MORE["w"], equals=f"m*{sides[-1]}")
+            elif {count, side} <= self.symbols.keys() and count != side:
+                self.symbols |= {at: replace(MORE[at], equals=size) for at, size in (("h", count), ("w", side))}
         return Draft({name: value for name, value in values.items() if value is not EMPTY}, self.symbols)
 
     def _value(self, param: inspect.Parameter, role: str) -> Any:

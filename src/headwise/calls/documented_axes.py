@@ -39,7 +39,9 @@ HEADS = frozenset({"heads", "n_heads", "num_heads", "num_head", "n_head", "nhead
 # the height and the width of an image
 SIDES = {"h": "h", "w": "w", "height": "h", "width": "w"}
 # what stands behind the shape of whole numbers
-WHOLE = SHAPE + r"[^\n]{{0,12}}\b(?:ids?|tokens?|types?|degrees?|ind(?:ex|ices)|path|long|int(?:eger)?s?|categor\w+)\b"
+WHOLE = SHAPE + r"[^\n:]{{0,12}}\b(?:ids?|tokens?|types?|degrees?|ind(?:ex|ices)|path|long|int(?:eger)?s?|categor\w+)\b"
+# or before it
+INTEGERS = r"\b{name}\b\W{{1,3}}(?:long|int(?:eger)?s?)\b"
 # and behind that of one number for each sample, which counts its tokens
 COUNTED = SHAPE + r"[^\n]{{0,24}}\b(?:lengths?|number|count|valid|sizes?)\b"
 # a name of an axis, of a word or of several; and how many meanings of a mask are tried
@@ -96,7 +98,8 @@ def _numbered(text: str, shapes: Mapping[str, Sequence[Any]]) -> set[str]:
     """The arguments that hold whole numbers, by the words about them, or one for each sample."""
     return {
         name for name, shape in shapes.items()
-        if re.search(WHOLE.format(name=re.escape(name)), text, re.IGNORECASE) or call_role(name) == "ids"
+        if any(re.search(form.format(name=re.escape(name)), text, re.IGNORECASE) for form in (WHOLE, INTEGERS))
+        or call_role(name) == "ids"
         or (list(shape) == ["B"] and call_role(name) == "")
     }  # fmt: skip
 

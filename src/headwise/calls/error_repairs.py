@@ -63,6 +63,7 @@ SMALLEST = "2"
 # a row that a table does not have
 BEYOND = re.compile(r"index out of range in self")
 MANY = {5: ("n", "h", "w"), 6: ("n", "m", "h", "w")}
+STACKED = re.compile(r"stack expects each tensor to be equal size")
 EVEN = re.compile(r"divisible by 2\b|must be even|even number", re.IGNORECASE)
 
 
@@ -160,6 +161,9 @@ def lessons(
         numbers = [int(each) for each in re.findall(r"\d+", text)]
         yield from narrowed(plan, numbers, sizes)
         yield from tied(plan, numbers, sizes)
+        yield from size_relations.divided(plan, numbers)
+    if STACKED.search(text):
+        yield from size_relations.divided(plan, [int(each) for each in re.findall(r"\d+", text)])
         yield from _of_pairs(plan)
         yield from grouped(plan)
 

@@ -18,7 +18,7 @@ from headwise.calls.plan import Plan, evaluated
 from headwise.calls.request import Wish
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import spoken
-from headwise.calls.trial import PROBES, Attempts, mended, quiet
+from headwise.calls.trial import PROBES, Attempts, in_single, mended, quiet
 from headwise.recording import Budget, spent
 
 __all__ = ["learned"]
@@ -142,7 +142,7 @@ def _failed(plan: Plan) -> _Failed | None:
                 sizes = plan.sizes(probe)
                 if any(_count(value, sizes) > LARGEST // 10 for value in plan.call.values() if isinstance(value, list)):
                     raise TimeoutError
-                target = plan.build(sizes)
+                target = in_single(plan.build(sizes), plan)
                 args, options = plan.arguments(sizes)
                 begun = spent()
                 target(*args, **options)

@@ -11,10 +11,11 @@ from typing import Any
 
 from headwise.calls.plan import Named, Plan, evaluated
 from headwise.calls.roles import call_role
+from headwise.calls.signature import parameters
 from headwise.calls.symbols import LEGEND, spoken
 
 __all__ = [
-    "batched", "bound_to", "free_of", "grouped", "lengthened", "multiples", "narrowed", "reshaped", "tied",
+    "batched", "bound_to", "divided", "free_of", "grouped", "lengthened", "multiples", "narrowed", "reshaped", "tied",
 ]  # fmt: skip
 
 # an entry that an axis does not have
@@ -22,6 +23,8 @@ PAST = re.compile(r"index (\d+) is out of bounds for dimension \d+ with size (\d
 ANGLED = frozenset({"cosine", "sine", "cosine_sine", "frequencies"})
 # the share of a head that is turned
 SHARES = (2, 4, 8)
+# sines and cosines of two directions are in as many parts
+PARTS = 4
 
 
 def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
@@ -72,9 +75,8 @@ def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterat
         # with a token beside those of a square
         if sizes[a] * sizes[b] + 1 in numbers:
             yield from (bound_to(plan, {a: x, b: x}) for x in built if sizes[x] ** 2 + 1 in numbers)
-    counts = {len(value["_tuple"]) for value in plan.init.values() if isinstance(value, Mapping) and "_tuple" in value}
     for name in (each for each in inputs if sizes[each] in numbers):
-        for count in sorted(counts & {*numbers} - {sizes[name]}):
+        for count in sorted(_counts(plan) & {*numbers} - {sizes[name]}):
             # as many tokens as the class was told of columns
             yield replace(plan, symbols=tuple(replace(s, fixed=count) if s.name == name else s for s in plan.symbols))
     for name in (each for each in [*inputs, *built] if sizes[each] in numbers):
@@ -82,6 +84,14 @@ def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterat
             size = evaluated(expression, sizes)
             if size in numbers and size != sizes[name] and size > 0:
                 yield bound_to(plan, {name: expression})
+
+
+def _counts(plan: Plan) -> set[int]:
+    """How many entries the lists of sizes have that a class is built with."""
+    given = [value["_tuple"] for value in plan.init.values() if isinstance(value, Mapping) and "_tuple" in value]
+    own = parameters(plan.target) if isinstance(plan.target, type) else []
+    defaults = [param.default for param in own if isinstance(param.default, tuple | list)]
+    return {len(value) for value in (*given, *defaults)}
 
 
 def multiples(plan: Plan, have: int, factor: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
@@ -92,6 +102,14 @@ def multiples(plan: Plan, have: int, factor: int, sizes: Mapping[str, int]) -> I
     for name in (each for each in free if sizes[each] == have and each in inputs and divisor):
         images = {"h": f"n*({divisor})", "w": f"t*({divisor})"}
         yield bound_to(plan, images if name in images and set(images) <= set(free) else {name: f"n*({divisor})"})
+
+
+def divided(plan: Plan, numbers: Sequence[int]) -> Iterator[Plan]:
+    """Widths that are shared out in equal parts, where two sizes differ by what was left over."""
+    large = sorted(number for number in set(numbers) if number > PARTS**2)
+    if any(0 < b - a < PARTS for a, b in pairwise(large)):
+        widths = {name: each for name, each in free_of(plan).items() if each.meaning in ("width", "head_width")}
+        yield from (_times(plan, name, PARTS) for name, each in widths.items() if each.times == 1)
 
 
 def grouped(plan: Plan) -> Iterator[Plan]:

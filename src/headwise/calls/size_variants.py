@@ -157,7 +157,9 @@ def _spreads(
             if isinstance(arguments.get(name), str):
                 size = arguments[name]
             square = size if sides else f"{size}*{size}"
-            yield from (f"n*{size}", square, *([f"{size}+1"] if name in unknown else []))
+            # an image that a class is built for is the one that comes
+            ways = (square, f"n*{size}") if role == "image" and sides else (f"n*{size}", square)
+            yield from (*ways, *([f"{size}+1"] if name in unknown else []))
 
 
 def _main(widths: Sequence[str]) -> str:

@@ -20,11 +20,12 @@ from headwise.calls.symbols import spoken
 from headwise.recording import TRIAL, Budget, Guarded, Record, record, spend
 from headwise.source import Span
 
-__all__ = ["Attempt", "Tried", "furthest", "mended", "quiet", "told_widths", "tried"]
+__all__ = ["Attempt", "Tried", "furthest", "in_single", "mended", "quiet", "told_widths", "tried"]
 
 # how many of the plans that failed are looked at again, and with how much work
 LOOKED_AT, LOOKED_LONG = 8, 25_000
 PROBES = 4
+HALVES = (torch.float16, torch.bfloat16)
 ARITHMETIC = re.compile(r"operator, with a bool tensor is not supported")
 LINEAR = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
 PRODUCT = re.compile(r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)")
@@ -58,7 +59,7 @@ def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
     with quiet():
         try:
             sizes = plan.sizes(probe)
-            target = plan.build(sizes)
+            target = in_single(plan.build(sizes), plan)
             is_built = True
             args, options = plan.arguments(sizes)
             out = target(*args, **options)
@@ -77,12 +78,20 @@ def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
     return Attempt(None, shapes, float(tensors[0].abs().sum()))
 
 
+def in_single(target: Any, plan: Plan) -> Any:
+    """What a class builds, with its weights in float32 where it chose less: inputs are, and what runs is found so."""
+    is_own = isinstance(plan.target, type) and isinstance(target, nn.Module)
+    if is_own and any(each.dtype in HALVES for each in target.parameters()):
+        return target.float()
+    return target
+
+
 def tried(plan: Plan, user_files: Collection[str]) -> tuple[Tried | None, int]:
     """The plan with its error and the place of it, and how many operations ran before; None: it ran."""
     with quiet():
         try:
             sizes = plan.sizes(0)
-            target = plan.build(sizes)
+            target = in_single(plan.build(sizes), plan)
             args, options = plan.arguments(sizes)
         except Exception as error:  # noqa: BLE001  a constructor may raise anything
             return Tried(plan, error, _place(plan, user_files)), -1

@@ -20,7 +20,7 @@ _HOME = {
     "is_constant": "contractions", "is_laid_over": "attention", "is_layer": "attention", "is_movement": "index_maps",
     "is_scores": "attention", "kinds": "attention_steps", "looking": "product_provenance", "made_from": "attention",
     "makers": "attention", "mixing_of": "token_mixing", "operand_marks": "attention", "own_of": "provenance",
-    "place_of": "provenance", "product": "sizes", "run": "runner", "sample_held": "provenance",
+    "place_of": "provenance", "product": "sizes", "readied": "float64", "run": "runner", "sample_held": "provenance",
     "sample_of": "provenance", "source_of": "provenance", "sources_of": "provenance", "value_of": "attention",
 }  # fmt: skip
 
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.entry_heads import Owners as Owners
     from headwise.dataflow.expressions import UNKNOWN as UNKNOWN
     from headwise.dataflow.expressions import Expressions as Expressions
+    from headwise.dataflow.float64 import readied as readied
     from headwise.dataflow.index_maps import is_movement as is_movement
     from headwise.dataflow.marked_operations import MarkedOp as MarkedOp
     from headwise.dataflow.product_provenance import looking as looking

@@ -36,8 +36,9 @@ from headwise.diagnosis.checks.parameters import (
 )
 from headwise.diagnosis.checks.position_terms import position_suspects
 from headwise.diagnosis.checks.regrouped_tokens import regrouped_tokens
-from headwise.diagnosis.checks.residuals import doubled_residuals
+from headwise.diagnosis.checks.residuals import doubled_residuals, dropped_residuals
 from headwise.diagnosis.checks.rotary import rotating_suspects
+from headwise.diagnosis.checks.second_generation import generation_suspects
 from headwise.diagnosis.checks.shared_layers import shared_layers
 from headwise.diagnosis.checks.side_effects import changed_arguments, left_over
 from headwise.diagnosis.checks.single_entries import single_entries
@@ -67,6 +68,7 @@ WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("parameters", shared_layers), ("rotation", norm_suspects), ("heads", regrouped_tokens),
     ("samples", batch_place_suspects), ("samples", constant_place_suspects), ("inputs", crossing_suspects),
     ("causal", causal_crossing_suspects), ("mask", unread_masks), ("residual", doubled_residuals),
+    ("residual", dropped_residuals),
 )  # fmt: skip
 # and what is seen in one of any class, whether an attention was found in it or not
 ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
@@ -179,6 +181,8 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
         out += exam.checks.all("mask", visible_padding, exam.plan, exam.rerun, is_sure=exam.is_mask_sure)
     elif not exam.suspects:
         out += exam.checks.all("mask", visible_pads, exam, run)
+    if not exam.suspects:
+        out += exam.checks.all("second call", run.fact, generation_suspects, run)
     out += exam.checks.all("rotation", run.fact, rotating_suspects, free)
     out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
     return out

@@ -25,7 +25,7 @@ from headwise.dataflow import (
     made_from,
     place_of,
 )
-from headwise.diagnosis.checks.causal_intent import filled_by, is_step, is_triangle, wants_causal
+from headwise.diagnosis.checks.causal_intent import filled_by, is_step, is_triangle, wants_causal, wants_causal_of
 from headwise.diagnosis.checks.mask_repair import inverted, is_inverted_triangle
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.suspects import Hiding, Suspect
@@ -54,7 +54,8 @@ def order_suspects(run: Run) -> list[Suspect]:
         if allowed is None:
             continue
         dropped = _dropped(run)
-        kind = _kind(allowed, wants=dropped is not None or wants_causal(run))
+        wants = dropped is not None or wants_causal(run) or wants_causal_of(run, attention)
+        kind = _kind(allowed, wants=wants)
         if not kind and sight.weights.shape[-1] > 1:
             late = _hidden_late(attention, sight)
             if late is not None:

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import call_role, mask_arguments, parameters
-from headwise.dataflow import MarkedOp, Run, made_from
+from headwise.dataflow import AttentionOps, MarkedOp, Run, made_from
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.ignored_arguments import is_read
+from headwise.diagnosis.checks.next_tokens import told_in_order
 from headwise.diagnosis.checks.untaken_branches import is_asked_elsewhere, is_of_cache, is_read_elsewhere
+from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.source import is_installed
 
-__all__ = ["filled_by", "is_step", "is_triangle", "unread_flags", "wants_causal"]
+__all__ = ["filled_by", "is_step", "is_triangle", "unread_flags", "wants_causal", "wants_causal_of"]
 
 # the words of a name, in CamelCase or with underscores, and those that turn the next one round
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -48,7 +50,7 @@ def wants_causal(run: Run) -> bool:
     if takes_mask and is_installed(getattr(inspect.getmodule(type(run.target)), "__file__", None) or ""):
         # what is published hands the order over with its mask
         return False
-    if not takes_mask and _is_documented(run):
+    if not takes_mask and (_is_documented(run) or (len(run.known) == 1 and _in_order(run))):
         return True
     flags = {**run.plan.init, **run.plan.call}
     asked = [name for name, value in flags.items() if _says_causal(name) and value is True]
@@ -82,6 +84,21 @@ def _is_documented(run: Run) -> bool:
         return False
     first = re.split(r"(?<=[.;；])\s|。|\n\s*\n", inspect.cleandoc(vars(kind).get("__doc__") or ""), maxsplit=1)[0]
     return CAUSAL.match(first) is not None and CONDITIONAL.search(first) is None
+
+
+def wants_causal_of(run: Run, attention: AttentionOps) -> bool:
+    """Whether an attention of one input to itself is to look back only, since the class tells its tokens in order."""
+    queries, keys = query_and_key_sources(attention)
+    names = {name for name, source in run.sources.items() if {source} == queries == keys}
+    return bool(names & _in_order(run)) and not _takes_mask(run)
+
+
+def _in_order(run: Run) -> set[str]:
+    """The inputs of which the person's own class tells each token from those before it."""
+    kind = type(run.target)
+    if not isinstance(run.target, nn.Module) or is_installed(getattr(inspect.getmodule(kind), "__file__", None) or ""):
+        return set()
+    return set(run.known) & told_in_order(kind)
 
 
 def unread_flags(run: Run) -> list[str]:

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.calls import Plan
+from headwise.calls import Plan, parameters
 from headwise.dataflow import AttentionOps, Run, attentions
+from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.coverage import Missed, Tried
+from headwise.diagnosis.faults import FAULT
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import site_of
 from headwise.source import Span
@@ -21,6 +23,9 @@ __all__ = ["edge_suspects", "half_suspects"]
 
 # scores of this size are usual in trained models; inputs are not made larger than this
 SCORES, LARGEST = 20.0, 200.0
+# how a class says that it runs in float16
+HALF = re.compile(r"\.half\(\)|\bfp16\b|\bfloat16\b|\bhalf[- ]precision\b|半精度")
+DENIED = re.compile(r"\bnot?\b|n't\b|\bonly\b|unsupported|不|仅", re.IGNORECASE)
 # keys that a sample has at least
 FEWEST = 3
 # a score beyond this is one that a mask put there
@@ -60,10 +65,21 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
         stand_ins = {} if operation is None else {site_of(operation): _within_range(operation.function)}
         out.append(
             Suspect(
-                "mask-half-overflow", failure.span, stand_ins, said={"was": _too_large(failure.span), "error": error}
+                "mask-half-overflow",
+                failure.span,
+                stand_ins,
+                said={"was": _too_large(failure.span), "error": error},
+                severity=FAULT if _is_for_halves(run) else "",
             )
         )
     return out
+
+
+def _is_for_halves(run: Run) -> bool:
+    """Whether a class says that it runs in half precision: in its words, or by the dtype that it is built with."""
+    kind = type(run.target)
+    dtypes = (each.default for each in parameters(run.plan.target) if isinstance(run.plan.target, type))
+    return torch.float16 in dtypes or any(HALF.search(line) and not DENIED.search(line) for line in spoken(kind))
 
 
 def _half_open(name: str, means: str) -> Callable[[Any, dict[str, Any]], None]:

@@ -271,12 +271,20 @@ def _against_query(run: Run) -> str:
     if wanted is None:
         return ""
     wrong = (t != wanted) & (t >= 0) & (wanted >= 0)
-    if not bool(wrong.any()):
+    if not bool(wrong.any()) or _is_behind_start(t, wanted.expand(t.shape)):
         return ""
     wrong_sample = (sample_of(t) != sample_of(wanted.expand(t.shape))) & (t >= 0)
     if bool(wrong_sample.any()) and not bool((place_of(t) != place_of(wanted.expand(t.shape))).any()):
         return "samples mixed"
     return "mixed"
+
+
+def _is_behind_start(t: Tensor, wanted: Tensor) -> bool:
+    """Whether each token stands so many places behind its own, as behind a start token that is no input's."""
+    is_known = t >= 0
+    moved = (place_of(wanted) - place_of(t))[is_known]
+    is_own = bool((sample_of(wanted) == sample_of(t))[is_known].all())
+    return is_own and not bool(is_known.all()) and bool((moved == moved[0]).all()) and bool(moved[0] > 0)
 
 
 def _laid_over(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:

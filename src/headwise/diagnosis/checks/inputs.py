@@ -12,17 +12,15 @@ from torch import Tensor, nn
 
 from headwise.calls import call_role
 from headwise.dataflow import (
-    LEARNED,
     AttentionOps,
     MarkedOp,
     Run,
     attentions,
     call_of,
     chain_of,
-    is_constant,
-    sample_of,
     source_of,
 )
+from headwise.diagnosis.checks.confused_samples import arriving_nowhere
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.diagnosis.checks.ignored_arguments import is_dead, is_dead_elsewhere, is_switched
 from headwise.diagnosis.checks.packed_weights import shared_features, shared_part
@@ -87,7 +85,7 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     if len(every) > 1 and all(is_dead(run, rerun, name) for name in every):
         # whatever single ones are for, one of all of them is
         is_wanted = is_dead_elsewhere(run, rerun, every[0]) and not is_switched(run, rerun, every[0])
-        if is_wanted and (lost := _arriving_nowhere(run, every[0], set())):
+        if is_wanted and (lost := arriving_nowhere(run, every[0], set())):
             return lost
     dead = [name for name in names if is_dead(run, rerun, name) and is_dead_elsewhere(run, rerun, name)]
     dead = [name for name in dead if not is_switched(run, rerun, name)]
@@ -104,31 +102,10 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             (s for s, each in wanted.items() if each == name and s in origins and origins[s].source != name), None
         )
         if side is None:
-            out += _arriving_nowhere(run, name, {each.source for each in origins.values()})
+            out += arriving_nowhere(run, name, {each.source for each in origins.values()})
             continue
         out.append(redirected(run, origins[side].projection or origins[side].first, name, origins[side].source or ""))
     return out
-
-
-def _arriving_nowhere(run: Run, name: str, sources: set[str | None]) -> list[Suspect]:
-    """That the one argument which an attention reads changes nothing, since its samples are taken for tokens; not that
-    of a gate which is off at first.
-    """
-    context = attentions(run)[0].context
-    if sources - {name} or not _takes_samples_for_tokens(context):
-        return []
-    return [Suspect("batch-length-confused", context.span, said={"name": name}, proved=True)]
-
-
-def _takes_samples_for_tokens(entry: MarkedOp) -> bool:
-    """Whether torch's layer is handed its tokens along what it takes for the batch, and samples along their axis."""
-    layer, marks = entry.args[0] if entry.args else None, next((each for each in entry.given if each is not None), None)
-    if not isinstance(layer, nn.MultiheadAttention) or marks is None or marks.kind != "token" or len(marks.shape) != 3:
-        return False
-    of_tokens = 1 if layer.batch_first else 0
-    # what is learned is no sample's
-    samples = sample_of(marks.arrays["t"]).masked_fill(source_of(marks.arrays["t"]) >= LEARNED, -1)
-    return is_constant(samples, 1 - of_tokens) and not is_constant(samples, of_tokens)
 
 
 def redirected(run: Run, entry: MarkedOp, name: str, was: str) -> Suspect:

@@ -1,13 +1,15 @@
-"""Residuals: whether what an attention gives is added to its input, and not to itself."""
+"""Residuals: whether what an attention gives is added to its input, not to itself, and stays in the stream."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import torch
 
 from headwise.dataflow import MarkedOp, Run, attentions, chain_of
 from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["doubled_residuals"]
+__all__ = ["doubled_residuals", "dropped_residuals"]
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
 
@@ -30,6 +32,43 @@ def doubled_residuals(run: Run) -> list[Suspect]:
         if is_of_tokens and is_itself and any(step.at in contexts for step in chains[0]):
             return [Suspect("residual-doubled", entry.span, proved=True)]
     return []
+
+
+def dropped_residuals(run: Run) -> list[Suspect]:
+    """The first sum of a function that adds to its input what was made of the input and an attention together.
+
+    The sum of these two is in no sum itself, so that the output holds what the attention gave through that part alone.
+    """
+    contexts = {each.context.at for each in attentions(run)}
+    sums = [entry for entry in run.seen if entry.name in ("+", "add") and len(entry.inputs) == 2]
+    # a loop that adds the input at each turn adds it on purpose
+    turns = Counter((each.span, each.operation.chain, each.operation.module) for each in sums)
+    once = [each for each in sums if turns[each.span, each.operation.chain, each.operation.module] == 1]
+    added = {operand.number for entry in sums for operand in entry.inputs}
+    for first in sums:
+        if first.outputs[0].number in added:
+            continue
+        for place in (0, 1):
+            stream, beside = first.inputs[place].number, first.inputs[1 - place].number
+            chain = chain_of(run, first.at, beside)
+            if not any(step.at in contexts for step in chain) or not any(stream in step.taken for step in chain):
+                continue
+            for second in (each for each in once if each.at > first.at and _are_of_one_function(first, each)):
+                numbers = [each.number for each in second.inputs]
+                others = [number for number in numbers if number != stream]
+                if len(others) != 1 or second.outputs[0].shape != first.outputs[0].shape:
+                    continue
+                if any(step.at == first.at for step in chain_of(run, second.at, others[0])):
+                    return [Suspect("residual-dropped", second.span, proved=True)]
+    return []
+
+
+def _are_of_one_function(first: MarkedOp, second: MarkedOp) -> bool:
+    """Whether two operations are of one call of a function, on different lines."""
+    a, b = first.span, second.span
+    if a is None or b is None or a.file != b.file or a.line == b.line:
+        return False
+    return first.operation.chain == second.operation.chain and first.operation.module == second.operation.module
 
 
 def _are_same(entry: MarkedOp) -> bool:

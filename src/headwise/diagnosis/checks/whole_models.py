@@ -83,17 +83,22 @@ def constant_place_suspects(run: Run) -> list[Suspect]:
         if POSITIONS.search(name) and table.ndim > 1 and table.is_contiguous() and table.numel() > table.shape[-1]
     }  # fmt: skip
     for name, table in tables.items():
-        parts = {(each.storage_offset(), each.numel()): entry for entry, each in _parts_of(run, table)}
-        if len(parts) != 1:
-            continue
-        ((start, size), entry), width = next(iter(parts.items())), table.shape[-1]
-        marks = next((marks for marks in entry.given if marks is not None), None)
-        if size != width or entry.name not in SUMS or len(entry.inputs) != 2 or marks is None or marks.kind != "token":
-            continue
-        count = marks.shape[-2] if len(marks.shape) > 1 else 1
-        if (start - table.storage_offset()) // width == count > 1:
-            return [Suspect("position-constant", entry.span, said={"name": name}, proved=True)]
+        parts = list(_parts_of(run, table))
+        if parts and all(_is_row_of_count(entry, part, table) for entry, part in parts):
+            return [Suspect("position-constant", parts[0][0].span, said={"name": name}, proved=True)]
     return []
+
+
+def _is_row_of_count(entry: MarkedOp, part: Tensor, table: Tensor) -> bool:
+    """Whether an operation adds one row of a table to all tokens: the one whose number is how many they are."""
+    marks = next((marks for marks in entry.given if marks is not None), None)
+    width = table.shape[-1]
+    is_sum = part.numel() == width and entry.name in SUMS and len(entry.inputs) == 2
+    if not is_sum or marks is None or marks.kind != "token":
+        return False
+    count = marks.shape[-2] if len(marks.shape) > 1 else 1
+    row: int = (part.storage_offset() - table.storage_offset()) // width
+    return row == count > 1
 
 
 def _parts_of(run: Run, table: Tensor) -> Iterator[tuple[MarkedOp, Tensor]]:

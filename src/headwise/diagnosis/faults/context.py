@@ -1,11 +1,34 @@
 """Faults of the weighted sum, and of the steps between the scores and the output."""
 
-from headwise.diagnosis.faults.fault import FAULT, WARNING, Fault, Words
-from headwise.diagnosis.faults.templates import CROSS, SELF
+from headwise.diagnosis.faults.fault import FAULT, WARNING, Fault, Template, Words
+from headwise.diagnosis.faults.templates import CROSS, IMPORTS, SELF
 
 __all__ = ["FAULTS"]
 
 SUM = "weights @ v"
+
+# a block with two residual connections
+BLOCK = Template(
+    "BLOCK",
+    f"""{IMPORTS}class Attention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.n_heads = n_heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.qkv, self.out_proj = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+        self.mlp = nn.Sequential(nn.Linear(d_model, 4 * d_model), nn.GELU(), nn.Linear(4 * d_model, d_model))
+
+    def attend(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.out_proj(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+    def forward(self, x):
+        h = x + self.attend(self.norm_1(x))
+        return h + self.mlp(self.norm_2(h))
+""",
+)
 
 FAULTS = (
     Fault(
@@ -112,6 +135,20 @@ FAULTS = (
             "注意力的输出加上了它自己，而不是加上它的输入。",
             "输入丢失了：没有残差连接，得到的是注意力输出的两倍。",
             "用另一个名字保留输入，再相加：x = x + attention(x)。",
+        ),
+    ),
+    Fault(
+        "residual-dropped", FAULT, "layout",
+        BLOCK(("return h + self.mlp", "return x + self.mlp")),
+        Words(
+            "What the attention gives is left out of the second residual connection.",
+            "The next part alone reads the sum of the input and the attention; the output adds the input without it.",
+            "Add to the sum, not to the input: h = x + attention(x); return h + mlp(h).",
+        ),
+        Words(
+            "第二个残差连接漏掉了注意力的输出。",
+            "输入与注意力之和只有下一部分读到，输出加的是没有它的输入。",
+            "加到这个和上，而不是加到输入上：h = x + attention(x)；return h + mlp(h)。",
         ),
     ),
 )  # fmt: skip

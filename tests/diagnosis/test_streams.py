@@ -1,0 +1,92 @@
+"""What a block hands on: the sum of its input and its attention; and what its training asks of the order of tokens."""
+
+import pytest
+
+import headwise as hw
+from tests.diagnosis.written import blamed_in, line_of
+
+BLOCK = """import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width=24, heads=3):
+        super().__init__()
+        self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def attend(self, x):
+        return self.attn(x, x, x, need_weights=False)[0]
+
+    def forward(self, x):
+        h = x + self.attend(self.norm_1(x))
+        return h + self.mlp(self.norm_2(h))
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "is_right"),
+    [
+        ("return h + self.mlp(self.norm_2(h))", True),
+        ("return x + self.mlp(self.norm_2(h))", False),
+        ("return self.norm_2(x + self.mlp(h))", False),
+        # both parts read the input, as in GPT-J
+        ("return h + self.mlp(self.norm_2(x))", True),
+        # a connection around both
+        ("h = h + self.mlp(self.norm_2(h))\n        return x + self.norm_1(h)", True),
+        # the input again at each turn
+        ("for _ in range(2):\n            h = x + self.attend(h)\n        return h", True),
+    ],
+)
+def test_the_second_sum_holds_the_first(written, is_right):
+    source = BLOCK.replace("return h + self.mlp(self.norm_2(h))", written)
+    at = written.splitlines()[-1].strip()
+    assert blamed_in(source, "Block") == ([] if is_right else [("residual-dropped", line_of(source, at))])
+
+
+ITEMS = '''import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Items(nn.Module):
+    """Scores of all items for each place of a history (batch, length)."""
+
+    def __init__(self, n_items=50, max_len=64, width=24, heads=3):
+        super().__init__()
+        self.items, self.places = nn.Embedding(n_items, width), nn.Embedding(max_len, width)
+        self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.head = nn.Linear(width, n_items)
+
+    def forward(self, items):
+        x = self.items(items) + self.places(torch.arange(items.shape[1], device=items.device))
+        x = x + self.attn(x, x, x, need_weights=False)[0]
+        return self.head(x)
+
+    def loss(self, items):
+        logits = self(items[:, :-1])
+        return F.cross_entropy(logits.flatten(0, 1), items[:, 1:].flatten())
+'''
+SMOOTH = "logits = self(items)\n        return F.mse_loss(logits[:, 1:], logits[:, :-1])"
+TOLD = "logits = self(items[:, :-1])\n        return F.cross_entropy(logits.flatten(0, 1), items[:, 1:].flatten())"
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_causal"),
+    [
+        (TOLD, True),
+        ("first, then = items[:, :-1], items[:, 1:]\n        return F.cross_entropy(self(first).mT, then)", True),
+        ("logits = self(items)\n        return F.cross_entropy(logits[:, :-1].mT, items[:, 1:])", True),
+        ("logits = self(items)\n        return F.cross_entropy(logits.mT, items)", False),
+        (SMOOTH, False),
+    ],
+    ids=["inputs but the last", "both named", "logits but the last", "the tokens themselves", "smoothness"],
+)
+def test_what_is_trained_to_tell_the_next_token_looks_back_only(tmp_path, loss, is_causal):
+    source = ITEMS.replace(TOLD, loss)
+    file = tmp_path / "written.py"
+    file.write_text(source, encoding="utf-8")
+    report = hw.doctor(f"{file}:Items")
+    at = line_of(source, "self.attn(x")
+    assert [(each.kind, each.line) for each in report.faults] == ([("causal-missing", at)] if is_causal else [])
