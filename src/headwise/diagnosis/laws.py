@@ -44,6 +44,7 @@ from headwise.diagnosis.checks.side_effects import changed_arguments, left_over
 from headwise.diagnosis.checks.single_entries import single_entries
 from headwise.diagnosis.checks.single_sample import single_sample_suspects
 from headwise.diagnosis.checks.state_dict import saving_suspects
+from headwise.diagnosis.checks.subsampled_lengths import unscaled_lengths
 from headwise.diagnosis.checks.training_step import step_suspects
 from headwise.diagnosis.checks.unread_parts import unread_parts
 from headwise.diagnosis.checks.unused_projections import discarded
@@ -179,6 +180,7 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     if exam.plan.mask and not exam.suspects:
         out += exam.checks.all("samples", mask_leaks, exam.plan, exam.rerun)
         out += exam.checks.all("mask", visible_padding, exam.plan, exam.rerun, is_sure=exam.is_mask_sure)
+        out += exam.checks.all("mask", unscaled_lengths, exam.plan, exam.rerun)
     elif not exam.suspects:
         out += exam.checks.all("mask", visible_pads, exam, run)
     if not exam.suspects:

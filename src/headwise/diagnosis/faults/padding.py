@@ -1,7 +1,7 @@
 """Faults of padding: rows and tokens that hold none, and masks made of other tokens than the keys."""
 
 from headwise.diagnosis.faults.fault import FAULT, WARNING, Fault, Template, Words
-from headwise.diagnosis.faults.templates import CROSS, IMPORTS, SELF
+from headwise.diagnosis.faults.templates import CROSS, IMPORTS, INIT, SELF
 
 __all__ = ["FAULTS"]
 
@@ -35,6 +35,24 @@ TOKENS = Template(
         context = (scores.softmax(dim=-1) @ v).transpose(1, 2)
         return self.out_proj(context.flatten(2))
 """,
+)
+
+# of two frames one token
+FRAMES = Template(
+    "FRAMES",
+    f"""{IMPORTS}{INIT}    def forward(self, x, lengths):
+        x = self.subsample(x.transpose(1, 2)).transpose(1, 2)
+        count = (lengths + 1) // 2
+        places = torch.arange(x.shape[1], device=x.device)
+        is_padding = places >= count[:, None]
+        q = self.split(self.q_proj(x))
+        k = self.split(self.k_proj(x))
+        v = self.split(self.v_proj(x))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)
+        scores = scores.masked_fill(is_padding[:, None, None], torch.finfo(scores.dtype).min)
+        context = (scores.softmax(dim=-1) @ v).transpose(1, 2)
+        return self.out_proj(context.flatten(2))
+""".replace("self.dropout = nn.Dropout(0.1)", "self.subsample = nn.Conv1d(d_model, d_model, 3, stride=2, padding=1)"),
 )
 
 FAULTS = (
@@ -146,6 +164,20 @@ FAULTS = (
             "这个注意力看到了 {name} 的填充。",
             "一个样本的结果取决于它的填充：同一批里有更长的样本时，结果就变了。",
             "把键的掩码也交给这个注意力（torch 的解码器里是 memory_key_padding_mask）。",
+        ),
+    ),
+    Fault(
+        "lengths-not-scaled", FAULT, "law",
+        FRAMES(("count = (lengths + 1) // 2", "count = lengths"), at="is_padding = places"),
+        Words(
+            "{name} counts what came, and is compared with the places of the fewer tokens made of it.",
+            "With fewer tokens than frames nothing is padding by these lengths, so that padding is attended to.",
+            "Divide the lengths as the frames are: after a stride of 2, (lengths + 1) // 2.",
+        ),
+        Words(
+            "{name} 数的是输入，却与由它得到的较少 token 的位置比较。",
+            "token 比帧少，按这些长度就没有填充，于是填充受到注意。",
+            "像帧那样缩短长度：步长为 2 时用 (lengths + 1) // 2。",
         ),
     ),
     Fault(
