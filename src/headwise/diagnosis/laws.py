@@ -21,6 +21,7 @@ from headwise.diagnosis.checks.head_divisibility import dividing_suspects
 from headwise.diagnosis.checks.head_split import missing_projection
 from headwise.diagnosis.checks.idle_masks import unmet_conditions, unread_masks_of
 from headwise.diagnosis.checks.inputs import ignored_inputs, shared_projections
+from headwise.diagnosis.checks.joined_heads import joined_heads
 from headwise.diagnosis.checks.key_permutation import permuting_suspects
 from headwise.diagnosis.checks.mask_arguments import default_suspects, doubled_masks
 from headwise.diagnosis.checks.norm_axis import norm_suspects
@@ -73,7 +74,8 @@ WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
 )  # fmt: skip
 # and what is seen in one of any class, whether an attention was found in it or not
 ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
-    ("calls", discarded_results), ("weights", single_entries), ("mask", unread_masks_of),
+    ("calls", discarded_results), ("weights", single_entries), ("weights", joined_heads),
+    ("mask", unread_masks_of),
 )  # fmt: skip
 # as they are told where none could be tried
 LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
