@@ -7,11 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from headwise.calls import find
 from headwise.diagnosis.entry_point import doctor
 from headwise.diagnosis.faults import fault_of
 from tests.diagnosis.decoding import USES
 from tests.diagnosis.mutants import HERE, Oracle, diagnosis, judged, letters, published
 from tests.diagnosis.operators import HOSTS, mutants
+from tests.diagnosis.written import blamed_in, loaded_from
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CACHED = [host for host in HOSTS if host.file in USES]
@@ -293,3 +295,30 @@ def test_an_attention_without_a_cache_says_so_whatever_else_is_wrong():
     found = doctor(f"{EXAMPLES / 'first_attention.py'}:FirstAttention")
     assert found.verdict == "faulty"
     assert found.examined["cache"] == "no: it takes none"
+
+
+STEP = """import torch
+from torch import nn
+
+
+class Step(nn.Module):
+    # one decoding step: the new token attends to itself and to what is kept
+    def __init__(self, dim, n_heads):
+        super().__init__()
+        self.n_heads, self.d_head = n_heads, dim // n_heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x, past_k, past_v):
+        # x: (batch, new_tokens, dim); past_k, past_v: (batch, n_heads, past, d_head)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.n_heads, self.d_head)).permute(2, 0, 3, 1, 4)
+        k, v = torch.cat([past_k, k], dim=2), torch.cat([past_v, v], dim=2)
+        scores = q @ k.transpose(-1, -2) / self.d_head ** 0.5
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2)), k, v
+"""
+
+
+def test_a_step_that_is_never_called_without_a_cache_is_called_as_documented_and_not_accused():
+    # of several new tokens nobody says that they come one after another
+    assert blamed_in(STEP, "Step") == []
+    target, namespace, _ = loaded_from(STEP, "Step")
+    assert find(target, namespace=namespace).plans[0].call["past_k"] == ["B", "H", "S", "d"]

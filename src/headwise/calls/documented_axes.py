@@ -35,6 +35,7 @@ WIDTH = frozenset({
     "channels", "in_channels", "n_channels", "num_channels",
     "feat", "features", "model_dim", "emb", "width", "feat_dim", "size", "n_feat",
 })  # fmt: skip
+HEAD_WIDTH = frozenset({"d_head", "head_dim", "dim_head", "d_k", "dk", "hd", "dh", "head_size"})
 HEADS = frozenset({"heads", "n_heads", "num_heads", "num_head", "n_head", "nhead", "nh"})
 # the height and the width of an image
 SIDES = {"h": "h", "w": "w", "height": "h", "width": "w"}
@@ -171,7 +172,7 @@ def _symbols(
             return "D" if given[part] == width else given[part]
         if low in SIDES and set(SIDES.values()) <= {SIDES.get(word) for word in words}:
             return SIDES[low]
-        for name, among in (("B", batch), ("D", WIDTH), ("H", {*HEADS, "h"})):
+        for name, among in (("B", batch), ("D", WIDTH), ("H", {*HEADS, "h"}), ("d", HEAD_WIDTH)):
             if low in among:
                 return name
         if part not in lengths:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headwise.calls import Plan, call_role, callee, init_role, parameters
+from headwise.calls import EMPTY, Plan, call_role, callee, init_role, parameters
 from headwise.dataflow import (
     ATTENTIONS,
     AttentionOps,
@@ -138,15 +138,18 @@ def cache_suspects(decoder: Decoder, cache: Kept, *, is_published: bool) -> list
         if is_published:
             # what is unusual is so on purpose: the call that was found out may not be the one that was meant
             suspects = [each for each in suspects if each.proved]
-        out += [_weighed(each, breach) for each in suspects]
+        out += [_weighed(each, breach, decoder.plan.target) for each in suspects]
         if is_published and out and all(each.severity != "fault" for each in out):
             out = []
     return out
 
 
-def _weighed(suspect: Suspect, breach: Breach) -> Suspect:
+def _weighed(suspect: Suspect, breach: Breach, target: Any) -> Suspect:
     """A fault; where only several tokens after a cache go wrong, a warning, unless the mask is made for them."""
-    if not breach.is_chunk or suspect.said.get("made") == "rectangle":
+    # what is never called without a cache has several tokens after one whenever it has several
+    required = {each.name for each in parameters(callee(target)) if each.default is EMPTY}
+    is_step = suspect.kind == "cache-step-differs" and not required.isdisjoint(breach.way.names)
+    if not (breach.is_chunk or is_step) or suspect.said.get("made") == "rectangle":
         return suspect
     is_unnamed = suspect.kind in ("causal-cache", "cache-step-differs")
     return replace(suspect, severity="warning", kind="cache-chunk" if is_unnamed else suspect.kind)
