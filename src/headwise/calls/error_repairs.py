@@ -161,11 +161,11 @@ def lessons(
         numbers = [int(each) for each in re.findall(r"\d+", text)]
         yield from narrowed(plan, numbers, sizes)
         yield from tied(plan, numbers, sizes)
+        yield from _of_pairs(plan)
+        yield from grouped(plan)
         yield from size_relations.divided(plan, numbers)
     if STACKED.search(text):
         yield from size_relations.divided(plan, [int(each) for each in re.findall(r"\d+", text)])
-        yield from _of_pairs(plan)
-        yield from grouped(plan)
 
 
 def _as_fewer_numbers(plan: Plan, at: FailedStatement) -> Iterator[Plan]:

@@ -47,6 +47,7 @@ from headwise.diagnosis.checks.single_sample import single_sample_suspects
 from headwise.diagnosis.checks.state_dict import saving_suspects
 from headwise.diagnosis.checks.subsampled_lengths import unscaled_lengths
 from headwise.diagnosis.checks.training_step import step_suspects
+from headwise.diagnosis.checks.unread_attentions import unread_attentions
 from headwise.diagnosis.checks.unread_parts import unread_parts
 from headwise.diagnosis.checks.unused_projections import discarded
 from headwise.diagnosis.checks.visible_padding import visible_padding, visible_pads
@@ -70,7 +71,7 @@ WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("parameters", shared_layers), ("rotation", norm_suspects), ("heads", regrouped_tokens),
     ("samples", batch_place_suspects), ("samples", constant_place_suspects), ("inputs", crossing_suspects),
     ("causal", causal_crossing_suspects), ("mask", unread_masks), ("residual", doubled_residuals),
-    ("residual", dropped_residuals),
+    ("residual", dropped_residuals), ("inputs", unread_attentions),
 )  # fmt: skip
 # and what is seen in one of any class, whether an attention was found in it or not
 ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (

@@ -156,9 +156,9 @@ def _is_shown_right(suspect: Suspect, exams: Sequence[Examination]) -> bool:
     family, span = suspect.fault.family, suspect.span
     if span is None or family not in ("scale", *MASKS):
         return False
-    for exam in exams:
-        if not exam.is_understood or any(each.fault.family == family for each in exam.suspects):
-            continue
+    if any(each.fault.family == family for exam in exams for each in exam.suspects):
+        return False
+    for exam in (each for each in exams if each.is_understood):
         run = exam.run()
         reached = reached_by(run) if family in MASKS and exam.plan.mask else set()
         at_line = [each for each in run.seen if (each.span.file, each.span.line) == (span.file, span.line)]

@@ -67,7 +67,9 @@ def _numbers(run: Run) -> Iterator[float]:
         is_number = isinstance(parameter.default, float) or (
             type(parameter.default) is int and init_role(parameter.name) in COUNTED
         )
-        if is_number and parameter.name not in (*run.plan.init, *run.plan.call):
+        # a number of groups that is the width of a head by chance is no choice of a scale
+        is_size = parameter.default in run.sizes.values()
+        if is_number and not is_size and parameter.name not in (*run.plan.init, *run.plan.call):
             yield float(parameter.default)
 
 

@@ -48,7 +48,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         samples = int(with_mask.sample.max()) + 1
         rows, columns = int(with_mask.row.max()) + 1, int(with_mask.column.max()) + 1
         allowed = allowed_by(masked, samples, rows, columns)
-        if allowed is None:
+        if allowed is None or _counts_others(masked, columns):
             continue
         wanted = allowed[with_mask.sample, with_mask.row, with_mask.column] | _of_others(with_mask, without)
         # a mask of the tokens says nothing of what is learned beside them
@@ -84,6 +84,12 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
             kept = source_turned(with_mask, without.visible, wanted) if kind == "mask-inverted" else None
             return [_suspect(masked, a, each, wanted, with_mask, kept) for each in (kind, also) if each]
     return []
+
+
+def _counts_others(run: Run, columns: int) -> bool:
+    """Whether lengths count what came, and the keys are fewer tokens made of it."""
+    declared = run.plan.call.get("_mask", {})
+    return declared.get("means") == "lengths" and columns < run.sizes.get("L", columns) and "S" not in run.sizes
 
 
 def _opens_later_keys(run: Run, masked: AttentionPattern, free: AttentionPattern, wanted: Tensor) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from headwise.calls import Plan
-from headwise.dataflow import NOTHING, MarkedOp, Run, attentions, find_pattern
+from headwise.dataflow import MarkedOp, Run, attentions
+from headwise.diagnosis.checks.mask_path import reached_by, uses
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["unscaled_lengths"]
@@ -22,8 +22,8 @@ COMPARED = frozenset({"<", "<=", ">", ">=", "lt", "le", "gt", "ge"})
 def unscaled_lengths(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     """The comparison of places with lengths that hides nothing, where tokens are fewer than the frames that came.
 
-    In a run half of the frames are padding, as the lengths say; no key of the first attention loses its weight, as half
-    of them must. Proved by a second run, whose lengths are as many times shorter as tokens are fewer: there some do.
+    In a run half of the frames are padding, as the lengths say, and none of the tokens is. Proved by a second run, in
+    which the lengths are as many times shorter as tokens are fewer: there some are.
     """
     declared = plan.call.get("_mask")
     if not isinstance(declared, dict) or declared["means"] != "lengths" or plan.setting != "self":
@@ -38,34 +38,34 @@ def unscaled_lengths(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
         return again
 
     run = with_lengths(FRAMES // 2)
-    weights = _first_weights(run)
-    if weights is None or not 1 < weights.shape[-1] <= FRAMES // 2 or _hides(weights):
+    compared = _compared(run, name)
+    tokens = 0 if compared is None or compared.value is None else compared.value.shape[-1]
+    if compared is None or not 1 < tokens <= FRAMES // 2 or _differs(compared) or not _is_attended_by(run):
         return []
-    compared = next((entry for entry in run.seen if _compares(entry, run.named.get(name))), None)
-    # the same part of the tokens is real as of the frames
-    scaled = _first_weights(with_lengths(weights.shape[-1] // 2))
-    if compared is None or scaled is None or not _hides(scaled):
+    scaled = _compared(with_lengths(tokens // 2), name)
+    if scaled is None or not _differs(scaled):
         return []
     return [Suspect("lengths-not-scaled", compared.span, said={"name": name}, proved=True)]
 
 
-def _first_weights(run: Run) -> Tensor | None:
-    """The weights of the first attention, (..., queries, keys); None: there are none."""
-    first = next(iter(attentions(run)), None)
-    if run.failure is not None or first is None:
+def _compared(run: Run, name: str) -> MarkedOp | None:
+    """The first operation that compares places with the lengths; None: there is none."""
+    lengths = run.named.get(name)
+    if run.failure is not None or lengths is None:
         return None
-    sight = None if first.softmax is not None else find_pattern(first)
-    return first.softmax.outputs[0].value if first.softmax is not None else None if sight is None else sight.weights
-
-
-def _hides(weights: Tensor) -> bool:
-    """Whether the last key has no weight at all."""
-    return not bool((weights[..., -1].abs() > NOTHING).any())
-
-
-def _compares(entry: MarkedOp, lengths: Tensor | None) -> bool:
-    """Whether an operation compares something with the lengths."""
-    if entry.name not in COMPARED or lengths is None:
-        return False
     flat = lengths.flatten()
-    return any(tensor.numel() == flat.numel() and torch.equal(tensor.flatten(), flat) for tensor in entry.tensors)
+    return next((
+        entry for entry in run.seen if entry.name in COMPARED
+        and any(tensor.numel() == flat.numel() and torch.equal(tensor.flatten(), flat) for tensor in entry.tensors)
+    ), None)  # fmt: skip
+
+
+def _differs(entry: MarkedOp) -> bool:
+    """Whether a comparison tells some places from others."""
+    return entry.value is not None and bool((entry.value != entry.value.flatten()[0]).any())
+
+
+def _is_attended_by(run: Run) -> bool:
+    """Whether an attention reads what was made of the lengths."""
+    reached = reached_by(run)
+    return any(uses(entry, reached) for each in attentions(run) for entry in (*each.path, each.context))

@@ -30,6 +30,27 @@ BLOCK = Template(
 """,
 )
 
+# two layers in turn
+TWO = Template(
+    "TWO",
+    f"""{IMPORTS}class Attention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.n_heads = n_heads
+        self.qkv, self.out_proj = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+
+    def attend(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        context = nn.functional.scaled_dot_product_attention(q, k, v)
+        return x + self.out_proj(context.transpose(1, 2).flatten(2))
+
+    def forward(self, x):
+        return self.attend(self.attend(x))
+""",
+)
+
 FAULTS = (
     Fault(
         "differs-from-every-formula", WARNING, "formula",
@@ -135,6 +156,21 @@ FAULTS = (
             "注意力的输出加上了它自己，而不是加上它的输入。",
             "输入丢失了：没有残差连接，得到的是注意力输出的两倍。",
             "用另一个名字保留输入，再相加：x = x + attention(x)。",
+        ),
+    ),
+    Fault(
+        "attention-unread", FAULT, "layout",
+        TWO(("return self.attend(self.attend(x))", "self.attend(x)\n        return self.attend(x)"),
+            at="self.attend(x)\n        return"),
+        Words(
+            "Nothing of this attention reaches the output.",
+            "It is computed and its parameters are never trained: what follows reads something else.",
+            "Hand its result on: in an encoder-decoder the decoder takes what the encoder gives, not the embeddings.",
+        ),
+        Words(
+            "这个注意力的结果没有到达输出。",
+            "它被计算了，参数却从不训练：后面读的是别的东西。",
+            "把它的结果传下去：在编码器-解码器中，解码器读编码器的输出，而不是嵌入。",
         ),
     ),
     Fault(
