@@ -14,7 +14,7 @@ from headwise.calls.constructor_arguments import Draft, drafts
 from headwise.calls.mask_forms import masks
 from headwise.calls.mask_usage import Meaning
 from headwise.calls.plan import Plan
-from headwise.calls.roles import call_role
+from headwise.calls.roles import call_role, init_role
 from headwise.calls.source_hints import Reading
 from headwise.source import meaning_of
 
@@ -39,6 +39,7 @@ HEAD_WIDTH = frozenset({"d_head", "head_dim", "dim_head", "d_k", "dk", "hd", "dh
 HEADS = frozenset({"heads", "n_heads", "num_heads", "num_head", "n_head", "nhead", "nh"})
 # the height and the width of an image
 SIDES = {"h": "h", "w": "w", "height": "h", "width": "w"}
+CHANNELS = ("in_chans", "in_channels", "channels", "num_channels", "n_channels", "c")
 # what stands behind the shape of whole numbers
 WHOLE = SHAPE + r"[^\n:]{{0,12}}\b(?:ids?|tokens?|types?|degrees?|ind(?:ex|ices)|path|long|int(?:eger)?s?|categor\w+)\b"
 # or before it
@@ -170,8 +171,13 @@ def _symbols(
             return int(part)
         if type(given.get(part)) is int or isinstance(given.get(part), str):
             return "D" if given[part] == width else given[part]
-        if low in SIDES and set(SIDES.values()) <= {SIDES.get(word) for word in words}:
-            return SIDES[low]
+        is_image = set(SIDES.values()) <= {SIDES.get(word) for word in words}
+        if low in SIDES and is_image:
+            # an image that a class is built for is the one that comes
+            built_for = (name for name, size in draft.init.items() if init_role(name) == "image" and type(size) is str)
+            return next(built_for, SIDES[low])
+        if low in CHANNELS and is_image and (count := next((given[name] for name in CHANNELS if name in given), None)):
+            return count
         for name, among in (("B", batch), ("D", WIDTH), ("H", {*HEADS, "h"}), ("d", HEAD_WIDTH)):
             if low in among:
                 return name

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from headwise.calls.plan import Named, Plan, evaluated
-from headwise.calls.roles import call_role
+from headwise.calls.roles import call_role, init_role
 from headwise.calls.signature import parameters
 from headwise.calls.symbols import LEGEND, spoken
 
@@ -87,11 +87,15 @@ def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterat
 
 
 def _counts(plan: Plan) -> set[int]:
-    """How many entries the lists of sizes have that a class is built with."""
+    """How many entries the lists of sizes have that a class is built with, and the lengths that it has by default."""
     given = [value["_tuple"] for value in plan.init.values() if isinstance(value, Mapping) and "_tuple" in value]
     own = parameters(plan.target) if isinstance(plan.target, type) else []
     defaults = [param.default for param in own if isinstance(param.default, tuple | list)]
-    return {len(value) for value in (*given, *defaults)}
+    lengths = {
+        param.default for param in own
+        if type(param.default) is int and param.name not in plan.init and init_role(param.name) in ("length", "")
+    }  # fmt: skip
+    return {len(value) for value in (*given, *defaults)} | lengths
 
 
 def multiples(plan: Plan, have: int, factor: int, sizes: Mapping[str, int]) -> Iterator[Plan]:

@@ -26,6 +26,7 @@ from headwise.diagnosis.checks.key_permutation import permuting_suspects
 from headwise.diagnosis.checks.mask_arguments import default_suspects, doubled_masks
 from headwise.diagnosis.checks.norm_axis import norm_suspects
 from headwise.diagnosis.checks.notes import unusual_notes
+from headwise.diagnosis.checks.offset_tables import shared_offsets
 from headwise.diagnosis.checks.parameters import (
     broken_backward,
     cut_gradients,
@@ -72,6 +73,7 @@ WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("samples", batch_place_suspects), ("samples", constant_place_suspects), ("inputs", crossing_suspects),
     ("causal", causal_crossing_suspects), ("mask", unread_masks), ("residual", doubled_residuals),
     ("residual", dropped_residuals), ("inputs", unread_attentions),
+    ("scores", shared_offsets),
 )  # fmt: skip
 # and what is seen in one of any class, whether an attention was found in it or not
 ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (

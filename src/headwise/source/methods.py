@@ -46,7 +46,7 @@ def constructors(kind: type) -> Iterator[Method]:
 
 
 def assigned(target: nn.Module, names: list[str]) -> Span | None:
-    """The assignment of the module that holds a parameter, in the code of its class; None: there is none."""
+    """The assignment of a module, a parameter or a buffer, in the code of its class; None: there is none."""
     for attribute in (full.split(".")[0] for full in names):
         for constructor in constructors(type(target)):
             for node in ast.walk(constructor.tree):
@@ -54,6 +54,23 @@ def assigned(target: nn.Module, names: list[str]) -> Span | None:
                     continue
                 origin = None if node.value is None else returned(constructor.code.co_filename, node.value)
                 return origin if origin is not None else constructor.span(node)
+            if (made := _registered(constructor, attribute)) is not None:
+                return constructor.span(made)
+    return None
+
+
+def _registered(constructor: Method, attribute: str) -> ast.expr | ast.stmt | None:
+    """The statement that makes what a constructor registers as a buffer: of a variable, its last assignment."""
+    for node in ast.walk(constructor.tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "register_buffer" and len(node.args) > 1:
+            name, value = node.args[:2]
+            if isinstance(name, ast.Constant) and name.value == attribute:
+                makers = (
+                    made for made in ast.walk(constructor.tree) if isinstance(made, ast.Assign)
+                    and isinstance(value, ast.Name) and ast.unparse(made.targets[0]) == value.id
+                )  # fmt: skip
+                last: ast.expr | ast.stmt = max(makers, key=lambda made: made.lineno, default=node)
+                return last
     return None
 
 

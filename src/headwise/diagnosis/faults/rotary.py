@@ -1,13 +1,36 @@
 """Faults of positions: what is rotated, how often, and by which angles, and what is added to scores by distance."""
 
-from headwise.diagnosis.faults.fault import FAULT, Fault, Words
-from headwise.diagnosis.faults.templates import CAUSAL, ROTARY, SELF
+from headwise.diagnosis.faults.fault import FAULT, Fault, Template, Words
+from headwise.diagnosis.faults.templates import CAUSAL, IMPORTS, ROTARY, SELF
 
 __all__ = ["FAULTS"]
 
 ROTATED = "[low * cos - high * sin, high * cos + low * sin]"
 QUERIES = "        q = self.rotate(q, first)\n"
 KEYS = "        k = self.rotate(k, first)\n"
+
+# a window with a bias for each offset of two tokens
+OFFSETS = Template(
+    "OFFSETS",
+    f"""{IMPORTS}class Attention(nn.Module):
+    def __init__(self, d_model, n_heads, window=4):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.n_heads, self.head_dim = n_heads, d_model // n_heads
+        self.table = nn.Parameter(torch.randn((2 * window - 1) ** 2, n_heads))
+        places = torch.stack(torch.meshgrid(torch.arange(window), torch.arange(window), indexing="ij")).flatten(1)
+        offsets = places[:, :, None] - places[:, None, :] + window - 1
+        index = offsets[0] * (2 * window - 1) + offsets[1]
+        self.register_buffer("index", index)
+        self.qkv, self.out_proj = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(self.head_dim) + self.table[self.index].permute(2, 0, 1)
+        return self.out_proj((scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2))
+""",
+)
 
 FAULTS = (
     Fault(
@@ -223,6 +246,20 @@ FAULTS = (
             "{name} 中与 token 数对应的一行加到了所有 token 上，而不是每个 token 加自己的一行。",
             "对所有 token 都相同的量不表达次序，长度不同时取的又是另一行。",
             "有多少个 token 就取多少行：对（1，位置，特征）取 {name}[:, :length]。",
+        ),
+    ),
+    Fault(
+        "offsets-share-bias", FAULT, "law",
+        OFFSETS(("offsets[0] * (2 * window - 1) + offsets[1]", "offsets[0] + offsets[1]")),
+        Words(
+            "{name} gives pairs of different offsets one row of the table of biases.",
+            "The table has a row for each offset of a window, and some rows are never read.",
+            "Number the offsets: (dy + h - 1) * (2 * w - 1) + dx + w - 1 (arXiv:2103.14030).",
+        ),
+        Words(
+            "{name} 让相对位置不同的几对 token 共用偏置表的一行。",
+            "表里每个相对位置各有一行，有些行从未读到。",
+            "给相对位置编号：(dy + h - 1) * (2 * w - 1) + dx + w - 1（arXiv:2103.14030）。",
         ),
     ),
     Fault(

@@ -1,0 +1,56 @@
+"""Offset tables: whether pairs of a window look their bias up by their offset, each offset in a row of its own."""
+
+from __future__ import annotations
+
+from math import isqrt
+
+import torch
+from torch import Tensor, nn
+
+from headwise.dataflow import Run
+from headwise.diagnosis.suspects import Suspect
+from headwise.source import Span, assigned
+
+__all__ = ["shared_offsets"]
+
+
+def shared_offsets(run: Run) -> list[Suspect]:
+    """The first index of a table with a row for each offset of a window, (2h - 1)(2w - 1) of h times w tokens, in which
+    pairs of different offsets share a row, or pairs of one offset read several (Liu et al. 2021, arXiv:2103.14030,
+    section 3.2).
+    """
+    for path, module in run.target.named_modules() if isinstance(run.target, nn.Module) else ():
+        tables = [table.shape[0] for table in module.parameters(recurse=False) if table.ndim == 2]
+        for name, index in module.named_buffers(recurse=False):
+            tokens = isqrt(index.numel())
+            if index.is_floating_point() or tokens**2 != index.numel() or tokens < 2:
+                continue
+            sides = [
+                (h, tokens // h) for h in range(1, tokens + 1)
+                if tokens % h == 0 and (2 * h - 1) * (2 * tokens // h - 1) in tables
+            ]  # fmt: skip
+            if not sides or any(_is_of_offsets(index.reshape(tokens, tokens), *pair) for pair in sides):
+                continue
+            if (span := _looked_up_at(run, index, assigned(module, [name]))) is not None:
+                full = f"{path}.{name}" if path else name
+                return [Suspect("offsets-share-bias", span, said={"name": full}, proved=True)]
+    return []
+
+
+def _is_of_offsets(index: Tensor, h: int, w: int) -> bool:
+    """Whether pairs (tokens, tokens) of a window have one row for each offset, and each offset has one row."""
+    places = torch.stack(torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")).flatten(1)
+    offsets = places[:, :, None] - places[:, None, :]
+    numbers = (offsets[0] + h) * (2 * w + 1) + offsets[1] + w
+    pairs = torch.stack([numbers.flatten(), index.flatten()])
+    counts = {int(pairs.unique(dim=1).shape[1]), int(numbers.unique().numel()), int(index.unique().numel())}
+    return len(counts) == 1
+
+
+def _looked_up_at(run: Run, index: Tensor, made: Span | None) -> Span | None:
+    """Where an index is made, or else where a run reads it; None: it reads it nowhere."""
+    storage = index.untyped_storage().data_ptr()
+    for entry in run.seen:
+        if any(tensor.untyped_storage().data_ptr() == storage for tensor in entry.tensors):
+            return made or entry.span
+    return None
