@@ -54,8 +54,8 @@ def assigned(target: nn.Module, names: list[str]) -> Span | None:
                     continue
                 origin = None if node.value is None else returned(constructor.code.co_filename, node.value)
                 return origin if origin is not None else constructor.span(node)
-            if (made := _registered(constructor, attribute)) is not None:
-                return constructor.span(made)
+            if (statement := _registered(constructor, attribute)) is not None:
+                return constructor.span(statement)
     return None
 
 
@@ -65,11 +65,11 @@ def _registered(constructor: Method, attribute: str) -> ast.expr | ast.stmt | No
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "register_buffer" and len(node.args) > 1:
             name, value = node.args[:2]
             if isinstance(name, ast.Constant) and name.value == attribute:
-                makers = (
-                    made for made in ast.walk(constructor.tree) if isinstance(made, ast.Assign)
-                    and isinstance(value, ast.Name) and ast.unparse(made.targets[0]) == value.id
+                assignments = (
+                    statement for statement in ast.walk(constructor.tree) if isinstance(statement, ast.Assign)
+                    and isinstance(value, ast.Name) and ast.unparse(statement.targets[0]) == value.id
                 )  # fmt: skip
-                last: ast.expr | ast.stmt = max(makers, key=lambda made: made.lineno, default=node)
+                last: ast.expr | ast.stmt = max(assignments, key=lambda statement: statement.lineno, default=node)
                 return last
     return None
 

@@ -14,9 +14,9 @@ NEAR = 1e-6
 
 def joined_heads(run: Run) -> list[Suspect]:
     """The first softmax of scores along an axis of keys and heads at once, of a map that is handed out as it is."""
-    known = {each.softmax.at for each in attentions(run) if each.softmax is not None}
+    attended = {attention.softmax.at for attention in attentions(run) if attention.softmax is not None}
     for entry in run.seen:
-        if "softmax" in entry.last and entry.at not in known and _joins_heads(entry):
+        if "softmax" in entry.last and entry.at not in attended and _joins_heads(entry):
             return [Suspect("softmax-axis-merged", entry.span, proved=True)]
     return []
 

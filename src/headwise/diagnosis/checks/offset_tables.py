@@ -47,10 +47,10 @@ def _is_of_offsets(index: Tensor, h: int, w: int) -> bool:
     return len(counts) == 1
 
 
-def _looked_up_at(run: Run, index: Tensor, made: Span | None) -> Span | None:
+def _looked_up_at(run: Run, index: Tensor, origin: Span | None) -> Span | None:
     """Where an index is made, or else where a run reads it; None: it reads it nowhere."""
     storage = index.untyped_storage().data_ptr()
     for entry in run.seen:
         if any(tensor.untyped_storage().data_ptr() == storage for tensor in entry.tensors):
-            return made or entry.span
+            return origin or entry.span
     return None

@@ -15,15 +15,15 @@ __all__ = ["unread_attentions"]
 def unread_attentions(run: Run) -> list[Suspect]:
     """The last attention of which neither the weighted sum nor the weights reach any result, beside others that do."""
     read = _read_storages(run)
-    every = attentions(run)
-    if read is None or len(every) < 2:
+    all_attentions = attentions(run)
+    if read is None or len(all_attentions) < 2:
         return []
     unread = [
-        each for each in every
-        if not any(tensor.storage in read for entry in (each.softmax, each.scores, each.context) if entry is not None
+        attention for attention in all_attentions
+        if not any(tensor.storage in read for entry in (attention.softmax, attention.scores, attention.context) if entry is not None
                    for tensor in entry.outputs)
     ]  # fmt: skip
-    if not unread or len(unread) == len(every):
+    if not unread or len(unread) == len(all_attentions):
         return []
     context = unread[-1].context
     # where the target calls what attends
@@ -33,7 +33,7 @@ def unread_attentions(run: Run) -> list[Suspect]:
 
 def _read_storages(run: Run) -> set[int] | None:
     """The memory that results were made of, followed back through all operations; None: a result is of no operation."""
-    results = [each.detach() for each in tensors(run.record.result)]
+    results = [tensor.detach() for tensor in tensors(run.record.result)]
     read: set[int] = set()
     for result in results:
         makers = (
