@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headwise.dataflow import LAYERS, Run, attentions
+from headwise.dataflow import LAYERS, AttentionOps, Run, attentions
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import tensors
 
@@ -18,17 +18,19 @@ def unread_attentions(run: Run) -> list[Suspect]:
     all_attentions = attentions(run)
     if read is None or len(all_attentions) < 2:
         return []
-    unread = [
-        attention for attention in all_attentions
-        if not any(tensor.storage in read for entry in (attention.softmax, attention.scores, attention.context) if entry is not None
-                   for tensor in entry.outputs)
-    ]  # fmt: skip
+    unread = [attention for attention in all_attentions if not _storages_of(attention) & read]
     if not unread or len(unread) == len(all_attentions):
         return []
     context = unread[-1].context
     # where the target calls what attends
     chain = () if context.last in LAYERS else context.operation.chain
     return [Suspect("attention-unread", chain[0] if chain else context.span, proved=True)]
+
+
+def _storages_of(attention: AttentionOps) -> set[int]:
+    """The memory of the scores, the weights and the weighted sum of an attention."""
+    entries = (attention.scores, attention.softmax, attention.context)
+    return {tensor.storage for entry in entries if entry is not None for tensor in entry.outputs}
 
 
 def _read_storages(run: Run) -> set[int] | None:
