@@ -256,3 +256,33 @@ class Grouped(nn.Module):
 def test_usual_sizes_are_tried_where_words_do_not_say_what_divides_them():
     plan = find(Grouped, namespace=globals()).plans[0]
     assert plan.call["x"] == ["B", "D", "h", "w"]
+
+
+class Clips(nn.Module):
+    """clip: (B, T, C, H, W) -> (B, T, patches, width)"""
+
+    def __init__(self, frames=4, img_size=16, patch=4, in_chans=3, width=24):
+        super().__init__()
+        self.cut = nn.Conv2d(in_chans, width, patch, stride=patch)
+        self.time = nn.Parameter(torch.randn(1, frames, 1, width))
+        self.place = nn.Parameter(torch.randn(1, 1, (img_size // patch) ** 2, width))
+
+    def forward(self, clip):
+        x = self.cut(clip.flatten(0, 1)).flatten(2).mT.unflatten(0, clip.shape[:2])
+        return x + self.time[:, : clip.shape[1]] + self.place
+
+
+def test_a_video_has_the_channels_the_sides_and_the_frames_that_a_constructor_has():
+    call = next(documented_calls(Clips, needed(Clips, "clip"), parameters(Clips), read(Clips, {})))
+    assert call == {"clip": ["B", "L", 3, "img_size", "img_size"]}
+    plan = find(Clips, namespace=globals()).plans[0]
+    assert plan.sizes(0)["L"] == 4
+
+
+def numbered(numbers, kinds):
+    """numbers: float (rows, n_numbers), kinds: (rows, len(counts)) long"""
+
+
+def test_whole_numbers_are_told_before_or_behind_a_shape_and_the_first_axis_of_all_is_the_batch():
+    call = next(documented_calls(numbered, needed(numbered, "numbers", "kinds"), []))
+    assert call == {"numbers": ["B", "L"], "kinds": {"_ids": ["B", "S"], "below": "5"}}
