@@ -12,7 +12,7 @@ _HOME = {
     "function_node": "syntax", "function_of": "lookup", "is_additive": "mask_meaning", "is_installed": "libraries",
     "is_left": "lookup", "is_library": "libraries", "last_given": "lookup", "loads_of": "lookup", "made_at": "lookup",
     "meaning_of": "mask_meaning", "nodes_of": "syntax", "ones_of": "mask_meaning", "option_of": "lookup",
-    "own_number": "lookup", "sign_at": "spans", "span_like": "lookup", "span_of": "spans", "written_in": "attributes",
+    "own_number": "lookup", "registered": "methods", "sign_at": "spans", "span_like": "lookup", "span_of": "spans", "written_in": "attributes",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headwise.source.mask_meaning import ones_of as ones_of
     from headwise.source.methods import assigned as assigned
     from headwise.source.methods import constructors as constructors
+    from headwise.source.methods import registered as registered
     from headwise.source.spans import Span as Span
     from headwise.source.spans import UserCode as UserCode
     from headwise.source.spans import sign_at as sign_at

@@ -13,7 +13,7 @@ from headwise.source.lookup import returned
 from headwise.source.spans import Span
 from headwise.source.syntax import Function, function_node
 
-__all__ = ["Method", "assigned", "constructors", "methods"]
+__all__ = ["Method", "assigned", "constructors", "methods", "registered"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def constructors(kind: type) -> Iterator[Method]:
 
 
 def assigned(target: nn.Module, names: list[str]) -> Span | None:
-    """The assignment of a module, a parameter or a buffer, in the code of its class; None: there is none."""
+    """The assignment of the module that holds a parameter, in the code of its class; None: there is none."""
     for attribute in (full.split(".")[0] for full in names):
         for constructor in constructors(type(target)):
             for node in ast.walk(constructor.tree):
@@ -54,8 +54,14 @@ def assigned(target: nn.Module, names: list[str]) -> Span | None:
                     continue
                 origin = None if node.value is None else returned(constructor.code.co_filename, node.value)
                 return origin if origin is not None else constructor.span(node)
-            if (statement := _registered(constructor, attribute)) is not None:
-                return constructor.span(statement)
+    return None
+
+
+def registered(target: nn.Module, name: str) -> Span | None:
+    """The statement that makes what the class of a module registers as a buffer; None: there is none."""
+    for constructor in constructors(type(target)):
+        if (statement := _registered(constructor, name)) is not None:
+            return constructor.span(statement)
     return None
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from headwise.dataflow import Run
 from headwise.diagnosis.suspects import Suspect
-from headwise.source import Span, assigned
+from headwise.source import Span, registered
 
 __all__ = ["shared_offsets"]
 
@@ -31,7 +31,7 @@ def shared_offsets(run: Run) -> list[Suspect]:
             ]  # fmt: skip
             if not sides or any(_is_of_offsets(index.reshape(tokens, tokens), *pair) for pair in sides):
                 continue
-            if (span := _looked_up_at(run, index, assigned(module, [name]))) is not None:
+            if (span := _looked_up_at(run, index, registered(module, name))) is not None:
                 full = f"{path}.{name}" if path else name
                 return [Suspect("offsets-share-bias", span, said={"name": full}, proved=True)]
     return []

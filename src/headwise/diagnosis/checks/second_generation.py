@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from headwise.calls import parameters
 from headwise.dataflow import Run, default_dtype, readied
+from headwise.diagnosis.checks.side_effects import parting
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Record, record
-from headwise.source import Span, is_installed
+from headwise.source import is_installed
 
 __all__ = ["generation_suspects"]
 
@@ -53,7 +54,7 @@ def generation_suspects(run: Run) -> list[Suspect]:
     second = _recorded(model, name, arguments, run)
     if second.failure is None and _is_same(first, second):
         return []
-    place = second.failure.span if second.failure is not None else _parting(first, second)
+    place = second.failure.span if second.failure is not None else parting(first.operations, second.operations)
     return [Suspect("stateful-forward", place, said={"how": "forgotten"}, proved=True)]
 
 
@@ -104,14 +105,3 @@ def _is_same(first: Record, second: Record) -> bool:
 def _chosen_by(recording: Record) -> Iterator[Tensor | None]:
     """The numbers by which tokens were chosen."""
     yield from (op.inputs[0].value for op in recording.operations if op.last in CHOICES and op.inputs)
-
-
-def _parting(first: Record, second: Record) -> Span | None:
-    """Where two calls part: the first operation of the second whose result differs."""
-    for a, b in zip(first.operations, second.operations, strict=False):
-        if a.span != b.span or a.name != b.name or [x.shape for x in a.outputs] != [x.shape for x in b.outputs]:
-            return b.span
-        for x, y in zip(a.outputs, b.outputs, strict=False):
-            if x.value is not None and y.value is not None and distance(x.value.double(), y.value.double()) > NEAR:
-                return b.span
-    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,10 @@ from headwise.diagnosis.checks.parameters import apart
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Operation
 from headwise.source import Span
 
-__all__ = ["changed_arguments", "left_over", "memories"]
+__all__ = ["changed_arguments", "left_over", "memories", "parting"]
 
 # the seed of the inputs of the call before
 BEFORE = 17
@@ -74,7 +75,7 @@ def left_over(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried
         elif again.output is None or distance(run.output, again.output) <= NEAR:
             continue
         else:
-            place = _parting(run, again)
+            place = parting(run.seen, again.seen) or (run.seen[-1].span if run.seen else None)
         kept = memories(run)
         if kept:
             return [], Missed("doctor.missed.memory", {"name": kept[0]})
@@ -87,15 +88,15 @@ def left_over(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried
     return [], True
 
 
-def _parting(first: Run, second: Run) -> Span | None:
-    """Where two runs on the same inputs part."""
-    for a, b in zip(first.seen, second.seen, strict=False):
+def parting(first: Sequence[MarkedOp | Operation], second: Sequence[MarkedOp | Operation]) -> Span | None:
+    """Where two runs on the same inputs part: the first operation of the second that is another, or gives others."""
+    for a, b in zip(first, second, strict=False):
         if a.span != b.span or a.name != b.name:
             return b.span
         for x, y in zip(a.outputs, b.outputs, strict=False):
             if x.value is not None and y.value is not None and distance(x.value, y.value) > NEAR:
                 return b.span
-    return first.seen[-1].span if first.seen else None
+    return None
 
 
 def memories(run: Run) -> list[str]:
