@@ -12,7 +12,8 @@ _HOME = {
     "function_node": "syntax", "function_of": "lookup", "is_additive": "mask_meaning", "is_installed": "libraries",
     "is_left": "lookup", "is_library": "libraries", "last_given": "lookup", "loads_of": "lookup", "made_at": "lookup",
     "meaning_of": "mask_meaning", "nodes_of": "syntax", "ones_of": "mask_meaning", "option_of": "lookup",
-    "own_number": "lookup", "registered": "methods", "sign_at": "spans", "span_like": "lookup", "span_of": "spans", "written_in": "attributes",
+    "own_number": "lookup", "registered": "methods", "sign_at": "spans", "span_like": "lookup", "span_of": "spans",
+    "written_in": "attributes",
 }  # fmt: skip
 
 __all__ = list(_HOME)
