@@ -50,7 +50,7 @@ def wants_causal(run: Run) -> bool:
     if takes_mask and is_installed(getattr(inspect.getmodule(type(run.target)), "__file__", None) or ""):
         # what is published hands the order over with its mask
         return False
-    if not takes_mask and (_is_documented(run) or (len(run.known) == 1 and _in_order(run))):
+    if not takes_mask and _is_documented(run):
         return True
     flags = {**run.plan.init, **run.plan.call}
     asked = [name for name, value in flags.items() if _says_causal(name) and value is True]
