@@ -98,7 +98,7 @@ def _in_order(run: Run) -> set[str]:
     kind = type(run.target)
     if not isinstance(run.target, nn.Module) or is_installed(getattr(inspect.getmodule(kind), "__file__", None) or ""):
         return set()
-    return set(run.known) & told_in_order(kind)
+    return set(run.known) & run.fact(told_in_order, kind)
 
 
 def unread_flags(run: Run) -> list[str]:

@@ -7,8 +7,6 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
-from functools import lru_cache
-from typing import Any
 
 __all__ = ["told_in_order"]
 
@@ -16,8 +14,7 @@ LOSS = re.compile(r"loss|entropy|nll|criterion", re.IGNORECASE)
 CALLED = frozenset({"self", "self.forward", "super().forward"})
 
 
-@lru_cache(maxsize=64)
-def told_in_order(kind: Any) -> frozenset[str]:
+def told_in_order(kind: type) -> frozenset[str]:
     """The arguments of a class's forward of which each token is to be told from those before it alone.
 
     A method hands over `x[:, :-1]` where `x[:, 1:]` is read too, or what a loop lengthens by what came out; or a loss
