@@ -90,3 +90,39 @@ def test_what_is_trained_to_tell_the_next_token_looks_back_only(tmp_path, loss, 
     report = hw.doctor(f"{file}:Items")
     at = line_of(source, "self.attn(x")
     assert [(each.kind, each.line) for each in report.faults] == ([("causal-missing", at)] if is_causal else [])
+
+
+CAPTIONS = """import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Captions(nn.Module):
+    def __init__(self, vocab_size=50, width=24, heads=3):
+        super().__init__()
+        self.words, self.head = nn.Embedding(vocab_size, width), nn.Linear(width, vocab_size)
+        self.see, self.say, self.look = (nn.MultiheadAttention(width, heads, batch_first=True) for _ in range(3))
+
+    def forward(self, memory, words):
+        memory = memory + self.see(memory, memory, memory, need_weights=False)[0]
+        x = self.words(words)
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        x = x + self.say(x, x, x, attn_mask=later, need_weights=False)[0]
+        return self.head(x + self.look(x, memory, memory, need_weights=False)[0])
+
+    def loss(self, memory, words):
+        logits = self(memory, words)
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), words[:, 1:].flatten())
+"""
+
+
+def test_of_two_inputs_the_one_whose_tokens_are_told_looks_back_only(tmp_path):
+    file = tmp_path / "written.py"
+
+    def blamed(source):
+        file.write_text(source, encoding="utf-8")
+        return [(each.kind, each.line) for each in hw.doctor(f"{file}:Captions").faults]
+
+    assert blamed(CAPTIONS) == []
+    source = CAPTIONS.replace("attn_mask=later, ", "")
+    assert blamed(source) == [("causal-missing", line_of(source, "self.say(x"))]

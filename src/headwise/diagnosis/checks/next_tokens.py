@@ -8,27 +8,33 @@ import re
 import textwrap
 from collections.abc import Iterator
 
+from torch import nn
+
 __all__ = ["told_in_order"]
 
 LOSS = re.compile(r"loss|entropy|nll|criterion", re.IGNORECASE)
 CALLED = frozenset({"self", "self.forward", "super().forward"})
 
 
-def told_in_order(kind: type) -> frozenset[str]:
+def told_in_order(kind: type[nn.Module]) -> frozenset[str]:
     """The arguments of a class's forward of which each token is to be told from those before it alone.
 
     A method hands over `x[:, :-1]` where `x[:, 1:]` is read too, or what a loop lengthens by what came out; or a loss
-    takes `logits[:, :-1]` and `x[:, 1:]`, of the first argument.
+    takes `logits[:, :-1]` and `x[:, 1:]`; tokens that are no argument there are those of the only one.
     """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-        names = [*inspect.signature(kind.forward).parameters][1:]
+        params = [*inspect.signature(kind.forward).parameters.values()][1:]
     except (OSError, TypeError, SyntaxError, ValueError, AttributeError):
         return frozenset()
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     places = {place for each in functions for place in (*_without_last(each), *_lengthened(each))}
-    places |= {0 for each in functions if _loses_one(each)}
-    return frozenset(names[at] if isinstance(at, int) and at < len(names) else str(at) for at in places)
+    names = [param.name for param in params]
+    needed = [param.name for param in params if param.default is param.empty]
+    told = {name for each in functions for name in _of_losses(each)}
+    told = {name if name in names else needed[0] for name in told if name in names or len(needed) == 1}
+    told |= {names[at] if isinstance(at, int) and at < len(names) else str(at) for at in places}
+    return frozenset(told)
 
 
 def _own_calls(tree: ast.AST) -> Iterator[tuple[int | str, ast.expr]]:
@@ -65,17 +71,16 @@ def _lengthened(function: ast.FunctionDef) -> Iterator[int | str]:
                 yield at
 
 
-def _loses_one(function: ast.FunctionDef) -> bool:
-    """Whether a loss is taken of results for all tokens but the last, and of tokens but the first."""
+def _of_losses(function: ast.FunctionDef) -> Iterator[str]:
+    """The tokens of which a loss takes all but the first, where it takes results for all but the last."""
     assigned = dict(pair for node in ast.walk(function) for pair in _assigned(node))
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and LOSS.search(ast.unparse(node.func)):
             values = [assigned.get(each.id, each) for each in ast.walk(node) if isinstance(each, ast.Name)]
             cuts = {cut for value in (node, *values) for inner in ast.walk(value) for cut in _cut(inner)}
             heads, tails = ({name for name, part in cuts if part == which} for which in ("head", "tail"))
-            if heads and tails and heads.isdisjoint(tails):
-                return True
-    return False
+            if heads and heads.isdisjoint(tails):
+                yield from tails
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
