@@ -124,5 +124,7 @@ def test_of_two_inputs_the_one_whose_tokens_are_told_looks_back_only(tmp_path):
         return [(each.kind, each.line) for each in hw.doctor(f"{file}:Captions").faults]
 
     assert blamed(CAPTIONS) == []
-    source = CAPTIONS.replace("attn_mask=later, ", "")
+    # a triangle that is made and not used would be named itself
+    lines = [line for line in CAPTIONS.splitlines() if "later = " not in line]
+    source = "\n".join(lines).replace("attn_mask=later, ", "")
     assert blamed(source) == [("causal-missing", line_of(source, "self.say(x"))]
