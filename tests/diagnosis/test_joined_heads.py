@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.written import blamed_in, line_of
+from tests.diagnosis.written import found_in, line_of
 
 MAP = '''import torch
 from torch import nn
@@ -34,7 +34,8 @@ class Map(nn.Module):
         ("weights.softmax(2)", True),
     ],
 )
-def test_a_sum_of_all_heads_is_found(softmax, is_right):
+def test_a_sum_of_all_heads_is_a_warning(softmax, is_right):
     source = MAP.replace("weights.flatten(3).softmax(-1)", softmax)
-    wanted = [] if is_right else [("softmax-axis-merged", line_of(source, softmax))]
-    assert blamed_in(source, "Map") == wanted
+    warnings = [(each.kind, each.line) for each in found_in(source, "Map").findings if each.severity == "warning"]
+    # DETR's published maps have one sum, so that it is no fault
+    assert (("softmax-axis-merged", line_of(source, softmax)) in warnings) is not is_right

@@ -37,6 +37,7 @@ WIDTH = frozenset({
 })  # fmt: skip
 HEAD_WIDTH = frozenset({"d_head", "head_dim", "dim_head", "d_k", "dk", "hd", "dh", "head_size"})
 HEADS = frozenset({"heads", "n_heads", "num_heads", "num_head", "n_head", "nhead", "nh"})
+LENGTHS = frozenset({"t", "l", "s", "n", "seq", "seq_len", "time", "length", "tokens", "frames", "steps", "len"})
 # the height and the width of an image
 SIDES = {"h": "h", "w": "w", "height": "h", "width": "w"}
 CHANNELS = ("in_chans", "in_channels", "channels", "num_channels", "n_channels", "c")
@@ -158,7 +159,7 @@ def _symbols(
     words = {part.lower() for parts in axes.values() for part in parts}
     # with no other word for it, N is the batch, or the first axis that several arguments have alike
     first = {parts[0].lower() for parts in axes.values()}
-    alike = first if len(axes) > 1 and len(first) == 1 else set()
+    alike = first if len(axes) > 1 and len(first) == 1 and not first & LENGTHS else set()
     batch = BATCH if words & BATCH else BATCH | ({"n"} if "n" in words else alike)
     draft = next(iter(drafts(built, reading or Reading())), Draft({}))
     given = {**{each.name: each.default for each in built if type(each.default) is int}, **draft.init}

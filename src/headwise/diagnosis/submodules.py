@@ -156,7 +156,8 @@ def _is_shown_right(suspect: Suspect, exams: Sequence[Examination]) -> bool:
     family, span = suspect.fault.family, suspect.span
     if span is None or family not in ("scale", *MASKS):
         return False
-    if any(each.fault.family == family for exam in exams for each in exam.suspects):
+    same = [each for exam in exams for each in exam.suspects if each.fault.family == family and each.span is not None]
+    if any((each.span.file, each.span.line) == (span.file, span.line) for each in same if each.span is not None):
         return False
     for exam in (each for each in exams if each.is_understood):
         run = exam.run()

@@ -149,7 +149,7 @@ def _weighed(suspect: Suspect, breach: Breach, target: Any) -> Suspect:
     # what is never called without a cache has several tokens after one whenever it has several
     required = {each.name for each in parameters(callee(target)) if each.default is EMPTY}
     is_step = suspect.kind == "cache-step-differs" and not required.isdisjoint(breach.way.names)
-    if not (breach.is_chunk or is_step) or suspect.said.get("made") == "rectangle":
+    if not (breach.is_chunk or (is_step and max(breach.cuts) > 1)) or suspect.said.get("made") == "rectangle":
         return suspect
     is_unnamed = suspect.kind in ("causal-cache", "cache-step-differs")
     return replace(suspect, severity="warning", kind="cache-chunk" if is_unnamed else suspect.kind)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import call_role, mask_arguments, parameters
-from headwise.dataflow import AttentionOps, MarkedOp, Run, made_from
+from headwise.dataflow import AttentionOps, MarkedOp, Run, find_pattern, made_from
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.ignored_arguments import is_read
-from headwise.diagnosis.checks.next_tokens import told_in_order
+from headwise.diagnosis.checks.next_tokens import lengthened, told_in_order
 from headwise.diagnosis.checks.untaken_branches import is_asked_elsewhere, is_of_cache, is_read_elsewhere
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.source import is_installed
@@ -90,7 +90,16 @@ def wants_causal_of(run: Run, attention: AttentionOps) -> bool:
     """Whether an attention of one input to itself is to look back only, since the class tells its tokens in order."""
     queries, keys = query_and_key_sources(attention)
     names = {name for name, source in run.sources.items() if {source} == queries == keys}
-    return bool(names & _in_order(run)) and not _takes_mask(run)
+    return bool(names & _in_order(run)) and not _takes_mask(run) and not _has_square(attention)
+
+
+def _has_square(attention: AttentionOps) -> bool:
+    """Whether scores meet a square of as many keys, by which what is trained on the next token may see a prefix."""
+    sight = find_pattern(attention)
+    keys = 0 if sight is None else sight.weights.shape[-1]
+    entries = (*attention.path, attention.context)
+    pairs = (pair for entry in entries for pair in zip(entry.tensors, entry.given, strict=True))
+    return any(marks is None and tensor.shape[-2:] == (keys, keys) for tensor, marks in pairs)
 
 
 def _in_order(run: Run) -> set[str]:
@@ -98,7 +107,9 @@ def _in_order(run: Run) -> set[str]:
     kind = type(run.target)
     if not isinstance(run.target, nn.Module) or is_installed(getattr(inspect.getmodule(kind), "__file__", None) or ""):
         return set()
-    return set(run.known) & run.fact(told_in_order, kind)
+    # beside a memory what is generated token by token is told so in training too
+    generated = run.fact(lengthened, kind) if len(run.known) > 1 else frozenset()
+    return set(run.known) & (run.fact(told_in_order, kind) | generated)
 
 
 def unread_flags(run: Run) -> list[str]:

@@ -68,7 +68,7 @@ def _numbers(run: Run) -> Iterator[float]:
             type(parameter.default) is int and init_role(parameter.name) in COUNTED
         )
         # a number of groups that is the width of a head by chance is no choice of a scale
-        is_size = parameter.default in run.sizes.values()
+        is_size = type(parameter.default) is int and parameter.default in run.sizes.values()
         if is_number and not is_size and parameter.name not in (*run.plan.init, *run.plan.call):
             yield float(parameter.default)
 

@@ -25,7 +25,9 @@ __all__ = ["edge_suspects", "half_suspects"]
 SCORES, LARGEST = 20.0, 200.0
 # how a class says that it runs in float16
 HALF = re.compile(r"\.half\(\)|\bfp16\b|\bfloat16\b|\bhalf[- ]precision\b|半精度")
-DENIED = re.compile(r"\bnot?\b|n't\b|\bonly\b|unsupported|不|仅", re.IGNORECASE)
+DENIED = re.compile(
+    r"\bnot?\b|n't\b|\bonly\b|\btoo\b|\bnever\b|avoid|except|instead|rather|bfloat|unsupported|不|仅", re.IGNORECASE
+)
 # keys that a sample has at least
 FEWEST = 3
 # a score beyond this is one that a mask put there

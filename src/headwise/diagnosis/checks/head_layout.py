@@ -284,7 +284,7 @@ def _is_behind_start(t: Tensor, wanted: Tensor) -> bool:
     is_known = t >= 0
     moved = (place_of(wanted) - place_of(t))[is_known]
     is_own = bool((sample_of(wanted) == sample_of(t))[is_known].all())
-    return is_own and not bool(is_known.all()) and bool((moved == moved[0]).all()) and bool(moved[0] > 0)
+    return is_own and not bool(is_known.all()) and bool((moved == 1).all())
 
 
 def _laid_over(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:

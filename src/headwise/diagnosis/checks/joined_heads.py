@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from headwise.dataflow import MarkedOp, Run, attentions, is_constant
+from headwise.diagnosis.faults import WARNING
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["joined_heads"]
@@ -17,7 +18,7 @@ def joined_heads(run: Run) -> list[Suspect]:
     attended = {attention.softmax.at for attention in attentions(run) if attention.softmax is not None}
     for entry in run.seen:
         if "softmax" in entry.last and entry.at not in attended and _joins_heads(entry):
-            return [Suspect("softmax-axis-merged", entry.span, proved=True)]
+            return [Suspect("softmax-axis-merged", entry.span, severity=WARNING)]
     return []
 
 

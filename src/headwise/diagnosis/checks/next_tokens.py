@@ -1,4 +1,4 @@
-"""Next tokens: whether a class is to tell each token from those before it, by how its methods cut and join tokens."""
+"""Next tokens: whether a class is to tell each token from those before it, by how its methods cut them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-__all__ = ["told_in_order"]
+__all__ = ["lengthened", "told_in_order"]
 
 LOSS = re.compile(r"loss|entropy|nll|criterion", re.IGNORECASE)
 CALLED = frozenset({"self", "self.forward", "super().forward"})
@@ -19,68 +19,81 @@ CALLED = frozenset({"self", "self.forward", "super().forward"})
 def told_in_order(kind: type[nn.Module]) -> frozenset[str]:
     """The arguments of a class's forward of which each token is to be told from those before it alone.
 
-    A method hands over `x[:, :-1]` where `x[:, 1:]` is read too, or what a loop lengthens by what came out; or a loss
-    takes `logits[:, :-1]` and `x[:, 1:]`; tokens that are no argument there are those of the only one.
+    A method takes a loss of the tokens but the first, `x[:, 1:]`, and of what the class gives for the tokens but the
+    last: for `x[:, :-1]`, or for all of the same `x`, cut to `[:, :-1]` behind.
     """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-        params = [*inspect.signature(kind.forward).parameters.values()][1:]
+        names = [*inspect.signature(kind.forward).parameters][1:]
     except (OSError, TypeError, SyntaxError, ValueError, AttributeError):
         return frozenset()
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    places = {place for each in functions for place in (*_without_last(each), *_lengthened(each))}
-    names = [param.name for param in params]
-    needed = [param.name for param in params if param.default is param.empty]
-    told = {name for each in functions for name in _of_losses(each)}
-    told = {name if name in names else needed[0] for name in told if name in names or len(needed) == 1}
-    told |= {names[at] if isinstance(at, int) and at < len(names) else str(at) for at in places}
-    return frozenset(told)
+    places = {place for each in functions for place in _told(each)}
+    return frozenset(names[at] if isinstance(at, int) and at < len(names) else str(at) for at in places)
 
 
-def _own_calls(tree: ast.AST) -> Iterator[tuple[int | str, ast.expr]]:
-    """What a class is handed where its methods call it, by place or keyword."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in CALLED:
-            yield from enumerate(node.args)
-            yield from ((each.arg or "", each.value) for each in node.keywords)
+def lengthened(kind: type[nn.Module]) -> frozenset[str]:
+    """The arguments of forward that a loop of a method lengthens by what forward gave: `y = torch.cat([y, new])`."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+        names = [*inspect.signature(kind.forward).parameters][1:]
+    except (OSError, TypeError, SyntaxError, ValueError, AttributeError):
+        return frozenset()
+    arguments: set[str] = set()
+    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While)):
+        pairs = [pair for node in ast.walk(loop) for pair in _assigned(node)]
+        derived = {name for name, value in pairs if any(_is_own(node) for node in ast.walk(value))}
+        for _ in pairs:
+            # what is made of what came out
+            derived |= {name for name, value in pairs if any(_reads(node, derived) for node in ast.walk(value))}
+        longer = {name for name, value in pairs if _is_joined(value, name, derived)}
+        for call in (node for node in ast.walk(loop) if isinstance(node, ast.Call) and _is_own(node)):
+            taken = [getattr(value, "id", "") for value in call.args]
+            arguments |= {names[at] for at, name in enumerate(taken) if name in longer and at < len(names)}
+            arguments |= {str(word.arg) for word in call.keywords if getattr(word.value, "id", "") in longer}
+    return frozenset(arguments)
 
 
-def _without_last(function: ast.FunctionDef) -> Iterator[int | str]:
-    """Where a function hands its own class all tokens but the last, and reads all but the first."""
+def _is_own(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _name_of(node) in CALLED
+
+
+def _reads(node: ast.AST, names: set[str]) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def _is_joined(value: ast.expr, name: str, derived: set[str]) -> bool:
+    """Whether a value is a variable of a name with something of others behind it."""
+    if not isinstance(value, ast.Call) or _name_of(value) not in ("torch.cat", "torch.concat", "cat") or not value.args:
+        return False
+    parts = getattr(value.args[0], "elts", [])
+    behind = [node for part in parts[1:] for node in ast.walk(part)]
+    return bool(parts) and ast.unparse(parts[0]) == name and any(_reads(node, derived - {name}) for node in behind)
+
+
+def _told(function: ast.FunctionDef) -> Iterator[int | str]:
+    """Where a function hands its own class the tokens of which a loss takes all but the first."""
     assigned = dict(pair for node in ast.walk(function) for pair in _assigned(node))
-    read = {name for node in ast.walk(function) for name, part in _cut(node) if part == "tail"}
-    for at, value in _own_calls(function):
-        value = assigned.get(value.id, value) if isinstance(value, ast.Name) else value
-        if any(part == "head" and name in read for name, part in _cut(value)):
-            yield at
+    losses = [node for node in ast.walk(function) if isinstance(node, ast.Call) and LOSS.search(_name_of(node))]
+    for loss in losses:
+        names = [assigned[each.id] for each in ast.walk(loss) if isinstance(each, ast.Name) and each.id in assigned]
+        parts = [inner for value in (loss, *names) for inner in ast.walk(value)]
+        tails = {name for part in parts for name, which in _cut(part) if which == "tail"}
+        heads = {name for part in parts for name, which in _cut(part) if which == "head"}
+        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call) and _name_of(node) in CALLED):
+            # the result is cut where it is named, or its tokens were
+            results = {name for name, value in assigned.items() if call in ast.walk(value)}
+            handed: list[tuple[int | str, ast.expr]] = [*enumerate(call.args)]
+            for at, value in [*handed, *((each.arg or "", each.value) for each in call.keywords)]:
+                value = assigned.get(value.id, value) if isinstance(value, ast.Name) else value
+                cut = {name for name, which in _cut(value) if which == "head"}
+                whole = {value.id} if isinstance(value, ast.Name) and results & heads else set()
+                if tails & (cut | whole) and not results & tails:
+                    yield at
 
 
-def _lengthened(function: ast.FunctionDef) -> Iterator[int | str]:
-    """Where a function hands its own class, in a loop, what each turn lengthens: `x = torch.cat([x, new])`."""
-    for loop in (node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)):
-        longer = {
-            name for node in ast.walk(loop) for name, value in _assigned(node)
-            if isinstance(value, ast.Call) and ast.unparse(value.func) in ("torch.cat", "torch.concat", "cat")
-            and value.args and isinstance(value.args[0], ast.List | ast.Tuple)
-            and [ast.unparse(each) for each in value.args[0].elts[:1]] == [name]
-        }  # fmt: skip
-        for at, value in _own_calls(loop):
-            # all of it, or the last so many
-            inner = value.value if isinstance(value, ast.Subscript) else value
-            if isinstance(inner, ast.Name) and inner.id in longer:
-                yield at
-
-
-def _of_losses(function: ast.FunctionDef) -> Iterator[str]:
-    """The tokens of which a loss takes all but the first, where it takes results for all but the last."""
-    assigned = dict(pair for node in ast.walk(function) for pair in _assigned(node))
-    for node in ast.walk(function):
-        if isinstance(node, ast.Call) and LOSS.search(ast.unparse(node.func)):
-            values = [assigned.get(each.id, each) for each in ast.walk(node) if isinstance(each, ast.Name)]
-            cuts = {cut for value in (node, *values) for inner in ast.walk(value) for cut in _cut(inner)}
-            heads, tails = ({name for name, part in cuts if part == which} for which in ("head", "tail"))
-            if heads and heads.isdisjoint(tails):
-                yield from tails
+def _name_of(call: ast.Call) -> str:
+    return ast.unparse(call.func)
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:

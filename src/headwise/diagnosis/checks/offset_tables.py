@@ -23,13 +23,14 @@ def shared_offsets(run: Run) -> list[Suspect]:
         tables = [table.shape[0] for table in module.parameters(recurse=False) if table.ndim == 2]
         for name, index in module.named_buffers(recurse=False):
             tokens = isqrt(index.numel())
-            if index.is_floating_point() or tokens**2 != index.numel() or tokens < 2:
+            if index.dtype not in (torch.int64, torch.int32) or tokens**2 != index.numel() or tokens < 2:
                 continue
             sides = [
                 (h, tokens // h) for h in range(1, tokens + 1)
                 if tokens % h == 0 and (2 * h - 1) * (2 * tokens // h - 1) in tables
             ]  # fmt: skip
-            if not sides or any(_is_of_offsets(index.reshape(tokens, tokens), *pair) for pair in sides):
+            # one of a line may have rows to spare
+            if not sides or any(_is_of_offsets(index.reshape(tokens, tokens), *pair) for pair in (*sides, (1, tokens))):
                 continue
             if (span := _looked_up_at(run, index, registered(module, name))) is not None:
                 full = f"{path}.{name}" if path else name
@@ -51,6 +52,7 @@ def _looked_up_at(run: Run, index: Tensor, origin: Span | None) -> Span | None:
     """Where an index is made, or else where a run reads it; None: it reads it nowhere."""
     storage = index.untyped_storage().data_ptr()
     for entry in run.seen:
-        if any(tensor.untyped_storage().data_ptr() == storage for tensor in entry.tensors):
+        tables = [tensor for tensor in entry.tensors if isinstance(tensor, nn.Parameter) and tensor.ndim == 2]
+        if tables and any(tensor.untyped_storage().data_ptr() == storage for tensor in entry.tensors):
             return origin or entry.span
     return None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 
 import torch
 
 from headwise.dataflow import MarkedOp, Run, attentions, chain_of
 from headwise.diagnosis.suspects import Suspect
+from headwise.source import code_at
 
 __all__ = ["doubled_residuals", "dropped_residuals"]
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
+# what a part that follows an attention has between its projections; without it, it may be the last of a branch
+BENDS = frozenset({"relu", "relu_", "gelu", "silu", "leaky_relu", "elu", "mish", "tanh", "sigmoid", "softplus", "glu"})
 
 
 def doubled_residuals(run: Run) -> list[Suspect]:
@@ -46,7 +50,7 @@ def dropped_residuals(run: Run) -> list[Suspect]:
     once = [each for each in sums if turns[each.span, each.operation.chain, each.operation.module] == 1]
     added = {operand.number for entry in sums for operand in entry.inputs}
     for first in sums:
-        if first.outputs[0].number in added:
+        if first.outputs[0].number in added or not _is_named(first):
             continue
         for place in (0, 1):
             stream, beside = first.inputs[place].number, first.inputs[1 - place].number
@@ -58,9 +62,18 @@ def dropped_residuals(run: Run) -> list[Suspect]:
                 others = [number for number in numbers if number != stream]
                 if len(others) != 1 or second.outputs[0].shape != first.outputs[0].shape:
                     continue
-                if any(step.at == first.at for step in chain_of(run, second.at, others[0])):
+                between = [step for step in chain_of(run, second.at, others[0]) if step.at > first.at]
+                is_made_of_it = any(first.outputs[0].number in step.taken for step in between)
+                if is_made_of_it and any(step.last in BENDS for step in between):
                     return [Suspect("residual-dropped", second.span, proved=True)]
     return []
+
+
+def _is_named(entry: MarkedOp) -> bool:
+    """Whether a sum is all that a statement gives a name to: one inside of a call is of the branch that takes it."""
+    code = code_at(entry.span)
+    around = () if code is None else (code.node, *code.around(code.node))
+    return any(isinstance(node, ast.Assign) and code is not None and node.value is code.node for node in around)
 
 
 def _are_of_one_function(first: MarkedOp, second: MarkedOp) -> bool:

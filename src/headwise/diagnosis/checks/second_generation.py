@@ -28,7 +28,7 @@ COUNTS = frozenset({
 COUNT = 3
 CHOICES = frozenset({"multinomial", "argmax", "topk"})
 # what makes a class forget by a call of its own: then the caller is to make it
-FORGETTING = ("reset", "clear", "empty")
+FORGETTING = ("reset", "clear", "empty", "start", "begin", "new", "open", "init", "forget", "restore", "set_", "detach")
 NEAR = 1e-9
 
 
@@ -40,8 +40,9 @@ def generation_suspects(run: Run) -> list[Suspect]:
     kind = type(run.target)
     if not isinstance(run.target, nn.Module) or not isinstance(run.plan.target, type) or _is_published(kind):
         return []
-    names = [name for base in kind.__mro__ if base not in nn.Module.__mro__ for name in vars(base)]
-    if any(name.lstrip("_").startswith(FORGETTING) for name in names):
+    names = _names(kind)
+    inner = {type(module) for module in run.target.modules() if not _is_published(type(module))}
+    if any(name.startswith(FORGETTING) for each in inner for name in _names(each)) or _draws_its_own(run.target):
         return []
     name = next((method for method in METHODS if method in names), "")
     arguments = _arguments(run, name) if name else None
@@ -51,11 +52,26 @@ def generation_suspects(run: Run) -> list[Suspect]:
     first = _recorded(model, name, arguments, run)
     if first.failure is not None or not _is_same(first, _recorded(other, name, arguments, run)):
         return []
+    states = (model.state_dict().values(), _fresh(run).state_dict().values())
+    if any(not torch.equal(a, b) for a, b in zip(*states, strict=True)):
+        # what is registered is kept on purpose
+        return []
     second = _recorded(model, name, arguments, run)
     if second.failure is None and _is_same(first, second):
         return []
     place = second.failure.span if second.failure is not None else parting(first.operations, second.operations)
     return [Suspect("stateful-forward", place, said={"how": "forgotten"}, proved=True)]
+
+
+def _names(kind: type) -> list[str]:
+    """The names of the person's own in a class."""
+    return [name.lstrip("_") for base in kind.__mro__ if base not in nn.Module.__mro__ for name in vars(base)
+            if not (name.startswith("__") and name.endswith("__"))]  # fmt: skip
+
+
+def _draws_its_own(model: nn.Module) -> bool:
+    """Whether a module has random numbers of its own, which go on from call to call."""
+    return any(isinstance(value, torch.Generator) for module in model.modules() for value in vars(module).values())
 
 
 def _is_published(kind: type) -> bool:

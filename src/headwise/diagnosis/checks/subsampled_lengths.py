@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from headwise.calls import Plan
 from headwise.dataflow import MarkedOp, Run, attentions
+from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.mask_path import reached_by, uses
 from headwise.diagnosis.suspects import Suspect
 
@@ -16,6 +18,8 @@ __all__ = ["unscaled_lengths"]
 
 # how many frames there are, of which half are padding
 FRAMES = 64
+# how words say that lengths count what was made
+AFTER = re.compile(r"after|subsampl|downsampl|reduced|output|tokens", re.IGNORECASE)
 COMPARED = frozenset({"<", "<=", ">", ">=", "lt", "le", "gt", "ge"})
 
 
@@ -29,6 +33,8 @@ def unscaled_lengths(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     if not isinstance(declared, dict) or declared["means"] != "lengths" or plan.setting != "self":
         return []
     name = str(declared["argument"])
+    if isinstance(plan.target, type) and any(name in line and AFTER.search(line) for line in spoken(plan.target)):
+        return []
 
     def with_lengths(length: int) -> Run:
         def change(_: Any, options: dict[str, Any]) -> None:
