@@ -22,11 +22,7 @@ def told_in_order(kind: type[nn.Module]) -> frozenset[str]:
     A method takes a loss of the tokens but the first, `x[:, 1:]`, and of what the class gives for the tokens but the
     last: for `x[:, :-1]`, or for all of the same `x`, cut to `[:, :-1]` behind.
     """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-        names = [*inspect.signature(kind.forward).parameters][1:]
-    except (OSError, TypeError, SyntaxError, ValueError, AttributeError):
-        return frozenset()
+    tree, names = _read(kind)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     places = {place for each in functions for place in _told(each)}
     return frozenset(names[at] if isinstance(at, int) and at < len(names) else str(at) for at in places)
@@ -34,11 +30,7 @@ def told_in_order(kind: type[nn.Module]) -> frozenset[str]:
 
 def lengthened(kind: type[nn.Module]) -> frozenset[str]:
     """The arguments of forward that a loop of a method lengthens by what forward gave: `y = torch.cat([y, new])`."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-        names = [*inspect.signature(kind.forward).parameters][1:]
-    except (OSError, TypeError, SyntaxError, ValueError, AttributeError):
-        return frozenset()
+    tree, names = _read(kind)
     arguments: set[str] = set()
     for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While)):
         pairs = [pair for node in ast.walk(loop) for pair in _assigned(node)]
@@ -69,6 +61,15 @@ def _is_joined(value: ast.expr, name: str, derived: set[str]) -> bool:
     parts = getattr(value.args[0], "elts", [])
     behind = [node for part in parts[1:] for node in ast.walk(part)]
     return bool(parts) and ast.unparse(parts[0]) == name and any(_reads(node, derived - {name}) for node in behind)
+
+
+def _read(kind: type[nn.Module]) -> tuple[ast.AST, list[str]]:
+    """The source of a class, and the arguments of its forward; nothing where it has none."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+        return tree, [*inspect.signature(kind.forward).parameters][1:]
+    except (OSError, TypeError, SyntaxError, ValueError, AttributeError):
+        return ast.Pass(), []
 
 
 def _told(function: ast.FunctionDef) -> Iterator[int | str]:

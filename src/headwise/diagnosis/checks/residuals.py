@@ -41,7 +41,8 @@ def doubled_residuals(run: Run) -> list[Suspect]:
 def dropped_residuals(run: Run) -> list[Suspect]:
     """The first sum of a function that adds to its input what was made of the input and an attention together.
 
-    The sum of these two is in no sum itself, so that the output holds what the attention gave through that part alone.
+    The sum of these two has a name and is in no sum itself, so that the output holds what the attention gave through
+    that part alone, which has a nonlinearity: a sum inside of a branch, or before its last projection, is the branch's.
     """
     contexts = {each.context.at for each in attentions(run)}
     sums = [entry for entry in run.seen if entry.name in ("+", "add") and len(entry.inputs) == 2]

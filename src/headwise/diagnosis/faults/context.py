@@ -30,27 +30,6 @@ BLOCK = Template(
 """,
 )
 
-# two layers in turn
-TWO = Template(
-    "TWO",
-    f"""{IMPORTS}class Attention(nn.Module):
-    def __init__(self, d_model, n_heads):
-        super().__init__()
-        if d_model % n_heads:
-            raise ValueError("n_heads must divide d_model")
-        self.n_heads = n_heads
-        self.qkv, self.out_proj = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
-
-    def attend(self, x):
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
-        context = nn.functional.scaled_dot_product_attention(q, k, v)
-        return x + self.out_proj(context.transpose(1, 2).flatten(2))
-
-    def forward(self, x):
-        return self.attend(self.attend(x))
-""",
-)
-
 FAULTS = (
     Fault(
         "differs-from-every-formula", WARNING, "formula",
@@ -160,8 +139,10 @@ FAULTS = (
     ),
     Fault(
         "attention-unread", FAULT, "layout",
-        TWO(("return self.attend(self.attend(x))", "self.attend(x)\n        return self.attend(x)"),
-            at="self.attend(x)\n        return"),
+        BLOCK(
+            ("h = x + self.attend(self.norm_1(x))", "h = x\n        self.attend(self.norm_1(x))"),
+            ("return h +", "return x + self.attend(h) +"), at="self.attend(self.norm_1(x))",
+        ),
         Words(
             "Nothing of this attention reaches the output.",
             "It is computed and its parameters are never trained: what follows reads something else.",
