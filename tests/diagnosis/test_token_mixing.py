@@ -29,11 +29,12 @@ class LinearAttention(Split):
         return (nn.functional.elu(q) + 1) @ state
 
 
-class EfficientAttention(Split):
-    """Shen et al. 2021 (arXiv:1812.01243): softmaxes of queries over features and of keys over tokens."""
+class RunningLinearAttention(Split):
+    """The same, where each token sees those before it."""
 
     def mixed(self, q, k, v):
-        return q.softmax(-1) @ torch.einsum("bhnd,bhne->bhde", k.softmax(-2), v)  # here
+        state = (k.unsqueeze(-1) * v.unsqueeze(-2)).cumsum(2)  # here
+        return torch.einsum("bhnd,bhnde->bhne", q, state)
 
 
 class ChannelAttention(Split):
@@ -46,7 +47,7 @@ class ChannelAttention(Split):
 
 
 class Pooling(nn.Module):
-    """One vector for each sample, by learned weights of its tokens."""
+    """One vector for each sample, by learned weights of its tokens that are no shares any more."""
 
     def __init__(self, dim):
         super().__init__()
@@ -54,7 +55,7 @@ class Pooling(nn.Module):
 
     def forward(self, x):
         weights = self.score(x).softmax(dim=1)  # here
-        return (weights * x).sum(1)
+        return (weights.square() * x).sum(1)
 
 
 class Convolved(nn.Module):
@@ -70,7 +71,7 @@ class Convolved(nn.Module):
 
 WAYS = {
     LinearAttention: "sums products of features over tokens to a state",
-    EfficientAttention: "sums products of features over tokens to a state",
+    RunningLinearAttention: "sums products of features over tokens to a state",
     ChannelAttention: "features attend to features",
     Pooling: "gives each token one weight, the same for every query",
 }
@@ -94,4 +95,4 @@ def test_it_is_said_in_chinese():
 
 
 def test_no_way_is_named_where_none_is_known():
-    assert "No softmax attention of tokens to tokens was found" in hw.doctor(Convolved).reason
+    assert "No attention of tokens to tokens was found" in hw.doctor(Convolved).reason

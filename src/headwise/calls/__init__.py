@@ -13,7 +13,7 @@ _HOME = {
     "evaluated": "plan", "find": "finder", "init_role": "roles", "is_of_code": "code_errors",
     "is_of_library": "code_errors", "is_wrong_kind": "argument_errors", "lacks_forward": "forward_method",
     "mask_arguments": "mask_forms", "masks": "mask_forms", "methods_of": "forward_method",
-    "parameters": "signature", "read": "source_hints",
+    "parameters": "signature", "read": "source_hints", "role_of": "argument_use",
     "seen_names": "cache_protocols", "ways": "cache_protocols", "whole": "signature",
     "written": "function_trees",
 }  # fmt: skip
@@ -22,6 +22,7 @@ __all__ = list(_HOME)
 
 if TYPE_CHECKING:
     from headwise.calls.argument_errors import is_wrong_kind as is_wrong_kind
+    from headwise.calls.argument_use import role_of as role_of
     from headwise.calls.cache_protocols import CacheProtocol as CacheProtocol
     from headwise.calls.cache_protocols import seen_names as seen_names
     from headwise.calls.cache_protocols import ways as ways

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import re
@@ -11,12 +12,13 @@ from typing import Any
 
 from headwise.calls.argument_use import role_of
 from headwise.calls.constructor_arguments import Draft, drafts
+from headwise.calls.embedded_arguments import embedded
 from headwise.calls.mask_forms import masks
 from headwise.calls.mask_usage import Meaning
 from headwise.calls.plan import Plan
 from headwise.calls.roles import call_role, init_role
 from headwise.calls.source_hints import Reading
-from headwise.source import meaning_of
+from headwise.source import file_tree, is_installed, meaning_of
 
 __all__ = ["documented_axes", "documented_calls", "documented_ranks", "is_degenerate", "is_otherwise"]
 
@@ -35,6 +37,8 @@ WIDTH = frozenset({
     "channels", "in_channels", "n_channels", "num_channels",
     "feat", "features", "model_dim", "emb", "width", "feat_dim", "size", "n_feat",
 })  # fmt: skip
+# how the name of another width ends
+WIDE = re.compile(r"(?:hid|hidden|dim|width|channels|features|units)(?:_times_\d+)?$")
 HEAD_WIDTH = frozenset({"d_head", "head_dim", "dim_head", "d_k", "dk", "hd", "dh", "head_size"})
 HEADS = frozenset({"heads", "n_heads", "num_heads", "num_head", "n_head", "nhead", "nh"})
 LENGTHS = frozenset({"t", "l", "s", "n", "seq", "seq_len", "time", "length", "tokens", "frames", "steps", "len"})
@@ -50,6 +54,8 @@ COUNTED = SHAPE + r"[^\n]{{0,24}}\b(?:lengths?|number|count|valid|sizes?)\b"
 # a name of an axis, of a word or of several; and how many meanings of a mask are tried
 WORDS = re.compile(r"\w+(?: +\w+)*")
 WAYS = 2
+# so many times a size
+MULTIPLE = re.compile(r"(\d+) ?\* ?([^\W\d]\w*)")
 # how many entries a parameter has, as the size of an axis
 COUNT_OF = re.compile(r"\blen\((\w+)\)")
 # what stands in such brackets beside a shape: the type of an argument, and that it may be left out
@@ -88,7 +94,7 @@ def documented_calls(
     shapes = _symbols(axes, built, reading)
     roles = {each.name: role_of(each) for each in called}
     for names in dict.fromkeys((tuple(name for name in roles if name in axes), tuple(needed))):
-        numbered = _numbered(text, {name: shapes[name] for name in names})
+        numbered = _numbered(text, {name: shapes[name] for name in names}) | embedded(target, names)
         counted = {each for each in numbered if re.search(COUNTED.format(name=re.escape(each)), text, re.IGNORECASE)}
         masked = [name for name in names if roles[name] in ("mask", "lengths") or name in counted]
         for call in _calls_with(target, {name: shapes[name] for name in names}, masked, counted, reading):
@@ -182,6 +188,8 @@ def _symbols(
         for name, among in (("B", batch), ("D", WIDTH), ("H", {*HEADS, "h"}), ("d", HEAD_WIDTH)):
             if low in among:
                 return name
+        if WIDE.search(low):
+            return low
         if part not in lengths:
             lengths.append(part)
         at = lengths.index(part)
@@ -219,11 +227,17 @@ def _spoken(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, tup
     axes: dict[str, tuple[str, ...]] = {}
     for name in names:
         shapes = re.findall(form.format(name=re.escape(name)), text)
-        every = ([part.strip() for part in each.strip(", ").split(",")] for each in shapes)
+        every = ([_one_word(part.strip()) for part in each.strip(", ").split(",")] for each in shapes)
         parts = next((each for each in every if not TYPES & {part.lower() for part in each}), [])
         if parts and all(WORDS.fullmatch(part) for part in parts):
             axes[name] = tuple("_".join(part.split()) for part in parts)
     return axes
+
+
+def _one_word(part: str) -> str:
+    """The name of an axis; of a multiple of a size, a name of its own."""
+    multiple = MULTIPLE.fullmatch(part)
+    return part if multiple is None else f"{multiple[2]}_times_{multiple[1]}"
 
 
 def _kind_of(target: Any) -> Any:
@@ -233,7 +247,11 @@ def _kind_of(target: Any) -> Any:
 def _docstrings(target: Any) -> str:
     kind = _kind_of(target)
     forward = vars(kind).get("forward") if isinstance(kind, type) else None
-    text = "\n".join(each for each in (kind.__doc__, getattr(forward, "__doc__", None)) if isinstance(each, str))
+    # what is said of a whole file is said of its classes too
+    file = getattr(getattr(forward, "__code__", None), "co_filename", "")
+    tree = file_tree(file) if file and not is_installed(file) else None
+    said = (kind.__doc__, getattr(forward, "__doc__", None), tree and ast.get_docstring(tree))
+    text = "\n".join(each for each in said if isinstance(each, str))
     return COUNT_OF.sub(r"number_of_\1", text)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-__all__ = ["Einsum", "contraction", "is_constant"]
+__all__ = ["Einsum", "chained", "contraction", "is_constant"]
 
 PRODUCTS = frozenset({"matmul", "bmm", "mm", "__matmul__", "mv"})
 
@@ -124,6 +125,38 @@ def _product(a: Tensor, b: Tensor) -> Einsum | None:
 
 
 def _einsum(values: list[Any]) -> Einsum | None:
+    parsed = _parsed(values)
+    if parsed is None or len(parsed[0]) != 2:
+        return None
+    operands, (left, right), out = parsed
+    return Einsum(operands[0], operands[1], left, right, out)
+
+
+def chained(args: tuple[Any, ...], options: Mapping[str, Any]) -> list[Einsum]:
+    """An einsum of more than two operands as products of two, from the left; empty: it is none.
+
+    What one product gives, and the next takes as its left operand, is there as a shape alone.
+    """
+    parsed = _parsed([*args, *[value for name, value in options.items() if name not in ("out",)]])
+    if parsed is None or len(parsed[0]) < 3:
+        return []
+    operands, terms, out = parsed
+    sides = zip(operands, terms, strict=True)
+    pairs = (pair for operand, term in sides for pair in zip(term, operand.shape, strict=True))
+    sizes = {letter: size for letter, size in pairs if size > 1}
+    chain: list[Einsum] = []
+    tensor, letters = operands[0], terms[0]
+    for at in range(1, len(terms)):
+        wanted = out if at + 1 == len(terms) else "".join(dict.fromkeys(letters + terms[at]))
+        later = out + "".join(terms[at + 1 :])
+        wanted = "".join(letter for letter in wanted if letter in later)
+        chain.append(Einsum(tensor, operands[at], letters, terms[at], wanted))
+        tensor, letters = torch.empty([sizes.get(each, 1) for each in wanted], device="meta"), wanted
+    return chain
+
+
+def _parsed(values: list[Any]) -> tuple[list[Tensor], list[str], str] | None:
+    """The operands of an einsum, the letters of each and of the result; None: a letter stands twice in one of them."""
     operands = [each for each in values if isinstance(each, Tensor)]
     for value in values:
         if isinstance(value, tuple | list):
@@ -131,7 +164,7 @@ def _einsum(values: list[Any]) -> Einsum | None:
     equation = next((each for each in values if isinstance(each, str)), "")
     left, arrow, out = equation.replace(" ", "").partition("->")
     terms = left.split(",")
-    if len(operands) != 2 or len(terms) != 2:
+    if len(operands) != len(terms):
         return None
     spare = [each for each in string.ascii_letters if each not in equation]
     counts = [operand.ndim - len(term.replace("...", "")) for operand, term in zip(operands, terms, strict=True)]
@@ -139,13 +172,13 @@ def _einsum(values: list[Any]) -> Einsum | None:
     if not arrow:
         both = "".join(terms).replace(".", "")
         out = ("..." if dots else "") + "".join(sorted(each for each in set(both) if both.count(each) == 1))
-    left, right = (
+    terms = [
         term.replace("...", dots[len(dots) - count :] if count else "")
         for term, count in zip(terms, counts, strict=True)
-    )
-    if any(len(set(term)) < len(term) for term in (left, right)):
+    ]
+    if any(len(set(term)) < len(term) for term in terms):
         return None
-    return Einsum(operands[0], operands[1], left, right, out.replace("...", dots))
+    return operands, terms, out.replace("...", dots)
 
 
 def is_constant(marks: Tensor, axis: int) -> bool:

@@ -40,6 +40,10 @@ def contracted(
             return _paired(joint, a, b, shape)
         if {a.kind, b.kind} == {"pair", "token"}:
             return _weighted(joint, a, b, shape)
+        if {a.kind, b.kind} == {"state", "token"}:
+            # each query reads the state: its token stays, the features are new
+            query, other = (a, None) if a.kind == "token" else (None, b)
+            return _projected(joint, query, other, shape)
         return LOST
     return _projected(joint, a, b, shape)
 
@@ -49,7 +53,7 @@ def _projected(joint: Einsum, a: Marks | None, b: Marks | None, shape: tuple[int
     marks, letters, weight, weight_letters = (
         (a, joint.left, joint.b, joint.right) if a is not None else (b, joint.right, joint.a, joint.left)
     )
-    if marks is None:
+    if marks is None or marks.kind == "state":
         return LOST
     if marks.kind == "pair":
         # additive scores, relative positions, talking heads
@@ -66,15 +70,35 @@ def _projected(joint: Einsum, a: Marks | None, b: Marks | None, shape: tuple[int
 
 
 def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
-    """The marks of a product of tokens with tokens: pairs, if the summed axes are features."""
+    """The marks of a product of tokens with tokens: pairs, if the summed axes are features, and the tokens differ."""
+    x, y = joint.spread(a.arrays["t"], joint.left, shape), joint.spread(b.arrays["t"], joint.right, shape)
+    features = [joint.spread(m.arrays["f"], letters, shape) for m, letters in ((a, joint.left), (b, joint.right))]
     for marks, letters in ((a, joint.left), (b, joint.right)):
         for letter in joint.summed:
             axis = letters.index(letter)
             if not is_constant(marks.arrays["t"], axis) and is_constant(marks.arrays["f"], axis):
-                # summed over tokens: a state, as in linear attention
-                return LOST
-    x, y = joint.spread(a.arrays["t"], joint.left, shape), joint.spread(b.arrays["t"], joint.right, shape)
-    return Marks("pair", {"x": beside(x, y), "y": beside(y, x), "h": joint.spread(a.arrays["f"], joint.left, shape)})
+                # summed over tokens, as in linear attention
+                return Marks("state", {"t": torch.full_like(x, -1), "f": numbered(*features)})
+    if torch.equal(x, y) and _is_of_one_token(joint, a, b):
+        return Marks("token", {"t": x, "f": numbered(*features)})
+    return Marks("pair", {"x": beside(x, y), "y": beside(y, x), "h": features[0]})
+
+
+def _is_of_one_token(joint: Einsum, a: Marks, b: Marks) -> bool:
+    """Whether a product whose sides are the same token at each entry multiplies features of it, and scores nothing: no
+    two axes of the result are of one side each, but where nothing is summed.
+    """
+    if not joint.summed:
+        return True
+    own = [
+        [axis for axis, letter in enumerate(letters) if letter in joint.out and letter not in others]
+        for letters, others in ((joint.left, joint.right), (joint.right, joint.left))
+    ]
+    if not own[0] or not own[1]:
+        return True
+    wide = [any(m.shape[axis] > 1 for axis in axes) for m, axes in zip((a, b), own, strict=True)]
+    changing = any(not is_constant(m.arrays["f"], axis) for m, axes in zip((a, b), own, strict=True) for axis in axes)
+    return not all(wide) and changing
 
 
 def _weighted(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
@@ -98,7 +122,7 @@ def looking(pair: Marks, axes: list[int]) -> str:
 def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...]) -> Marks | None:
     """The marks of an elementwise operation, or of one that keeps the shape of its first input."""
     operands = [marks for marks in input_marks if marks is not None and marks.kind != "lost"]
-    if not operands:
+    if not operands or (len(operands) > 1 and any(each.kind == "state" for each in operands)):
         return LOST
     fits = []
     for marks in operands:
@@ -113,8 +137,11 @@ def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...]) -> 
     if pairs:
         return pairs[0]
     first = fits[0]
-    for marks in fits[1:]:
+    for own, marks in zip(operands[1:], fits[1:], strict=False):
         a, b = first.arrays["t"], marks.arrays["t"]
+        if torch.equal(a, b) and shape not in (own.shape, operands[0].shape):
+            # features of a token with others of it
+            return Marks("token", {"t": a, "f": numbered(first.arrays["f"], marks.arrays["f"])})
         if bool(((place_of(a) != place_of(b)) & (a >= 0) & (b >= 0)).any()):
             if tuple(operands[0].shape) == shape == tuple(operands[1].shape):
                 # a residual or a gate: it has several tokens

@@ -8,6 +8,7 @@ from headwise.dataflow.attention import SOFTMAXES, chain_of, is_scores, operand_
 from headwise.dataflow.contractions import is_constant
 from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.runner import Run
+from headwise.dataflow.sums_over_tokens import reader, token_sums
 
 __all__ = ["mixing_of"]
 
@@ -29,6 +30,7 @@ def mixing_of(run: Run) -> tuple[str, MarkedOp] | None:
     weights = {entry.at for entry in pooled if _has_one_score(entry)}
     # a sum of tokens by weights of their own is no state
     mixed = [state for state in states if not weights & set(_makers(run, state))]
+    mixed += [each.total for each in token_sums(run) if each.is_running and reader(run, each) is not None]
     if mixed:
         return "state", mixed[0]
     return ("pooling", pooled[0]) if pooled else None

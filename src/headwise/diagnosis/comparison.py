@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headwise.calls import Plan
 from headwise.dataflow import LAYERS, AttentionOps, MarkedOp, Run, attentions
+from headwise.diagnosis.checks.causal_intent import wants_causal
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.designs import OWN, TORCH_LAYER, TORCH_STEP, design_of
 from headwise.diagnosis.distance import distance
@@ -17,6 +18,7 @@ from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.observation import changed, observed
 from headwise.diagnosis.proof import near
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.token_weights import NOTHING, hidden_share, is_in_order, weighed_sums
 from headwise.ops.reference import attention as definition
 from headwise.recording import tensors
 
@@ -60,7 +62,9 @@ def _followed(exam: Examination, plan: Plan) -> tuple[list[str] | Missed, list[S
 
     run = exam.run(plan=plan)
     all_attentions = attentions(run)
-    if run.record.failure is not None or not all_attentions:
+    if run.record.failure is None and not all_attentions:
+        return _of_sums(run, rerun, exam, plan), []
+    if run.record.failure is not None:
         return Missed("doctor.missed.not_followed"), []
     names = []
     places: set[tuple[object, ...]] = set()
@@ -87,6 +91,23 @@ def _followed(exam: Examination, plan: Plan) -> tuple[list[str] | Missed, list[S
             return Missed("doctor.missed.context_unread", line), []
         names.append(name)
     return names, []
+
+
+def _of_sums(run: Run, rerun: Callable[..., Run], exam: Examination, plan: Plan) -> list[str] | Missed:
+    """What sums over tokens follow, where their weights come from no scores; or why that is not known."""
+    names: list[str] = []
+    for weighed in weighed_sums(run, rerun):
+        line = {"line": weighed.context.span.line}
+        design = design_of(weighed)
+        if (weighed.total.is_running or wants_causal(run)) and not is_in_order(rerun, weighed):
+            design = None
+        shares = hidden_share(run, rerun, weighed) if plan is not exam.free else None
+        if design is None or (shares is not None and min(shares) > NOTHING):
+            return Missed("doctor.missed.no_design", line)
+        if plan is exam.free and not _is_read(run, weighed.context, rerun):
+            return Missed("doctor.missed.context_unread", line)
+        names.append(str(design))
+    return names or Missed("doctor.missed.not_followed")
 
 
 def _is_read(run: Run, context: MarkedOp, rerun: Callable[..., Run]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from headwise.diagnosis.formulas import (
     has_further_terms,
@@ -24,6 +25,7 @@ from headwise.diagnosis.formulas import (
 )
 from headwise.diagnosis.head_mixtures import is_mixed
 from headwise.diagnosis.observation import Observation
+from headwise.diagnosis.token_weights import WeighedSum
 
 __all__ = ["DEFINITION", "DESIGNS", "OWN", "TORCH_LAYER", "TORCH_STEP", "Design", "design_of"]
 
@@ -31,21 +33,24 @@ __all__ = ["DEFINITION", "DESIGNS", "OWN", "TORCH_LAYER", "TORCH_STEP", "Design"
 @dataclass(frozen=True)
 class Design:
     """One way from scores to weights. name: as the field calls it. source: who described it. example: the context, made
-    of q, k, v and `scores` = q·kᵀ; a test runs it. matches: whether what was observed follows it.
+    of q, k, v and `scores` = q·kᵀ; a test runs it. matches: whether what was observed follows it. has_scores: False:
+    values are weighed with no scores of queries and keys.
     """
 
     name: str
     source: str
     example: str
-    matches: Callable[[Observation], bool]
+    matches: Callable[[Any], bool]
+    has_scores: bool = True
 
     def __str__(self) -> str:
         return self.name if self.name == DEFINITION else f"{self.name}, {self.source}"
 
 
-def design_of(observation: Observation) -> Design | None:
+def design_of(observed: Observation | WeighedSum) -> Design | None:
     """The first design that what was observed follows; None: it follows none of the table."""
-    return next((each for each in DESIGNS if each.matches(observation)), None)
+    has_scores = isinstance(observed, Observation)
+    return next((each for each in DESIGNS if each.has_scores == has_scores and each.matches(observed)), None)
 
 
 DEFINITION = "softmax(q·kᵀ/√d)"
@@ -81,4 +86,10 @@ DESIGNS = (
            "scores.relu() / (scores.relu().sum(-1, keepdim=True) + 1e-6) @ v", is_shared_relu),
     Design("q·kᵀ without a softmax", "arXiv:2102.11174", "scores * scale @ v", is_unshared),
     Design("retention", "arXiv:2307.08621", "scores * decay @ v", is_decayed),
+    Design("linear attention", "arXiv:2006.16236, arXiv:1812.01243",
+           "(f := q.exp()) @ ((e := k.exp()).mT @ v) / (f @ e.sum(-2).unsqueeze(-1))",
+           lambda weighed: weighed.is_read, has_scores=False),
+    Design("attention pooling", "arXiv:1703.03130, arXiv:1802.04712",
+           "(k[..., :1].softmax(-2) * v).sum(-2, keepdim=True).expand_as(v)",
+           lambda weighed: not weighed.is_read, has_scores=False),
 )  # fmt: skip

@@ -63,6 +63,7 @@ from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.mask_variants import looks_back
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.token_weights import weighed_sums
 from headwise.recording import Site
 
 __all__ = ["law_suspects", "model_suspects"]
@@ -78,7 +79,7 @@ WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
 # and what is seen in one of any class, whether an attention was found in it or not
 ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("calls", discarded_results), ("weights", single_entries), ("weights", joined_heads),
-    ("mask", unread_masks_of),
+    ("mask", unread_masks_of), ("parameters", unregistered),
 )  # fmt: skip
 # as they are told where none could be tried
 LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
@@ -93,7 +94,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         return rerun(*args, **options)
 
     run, checks = free(), exam.checks
-    if run.record.failure is not None or not attentions(run):
+    if run.record.failure is not None or not (attentions(run) or weighed_sums(run, free)):
         why = "faults_first" if exam.suspects else "not_followed"
         exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
         return whole_suspects(exam) or _of_pooling(exam, run, free)
@@ -102,7 +103,6 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     fact = run.fact
     out = [*checks.all("inputs", fact, ignored_inputs, run, free)]
     out += checks.all("dropout", fact, dropping_suspects, exam.free, rerun)
-    out += checks.all("parameters", unregistered, run)
     out += whole_suspects(exam)
     out += checks.all("gradients", fact, _training, exam.free, exam, rerun)
     if exam.plan.mask and not out:
@@ -134,7 +134,7 @@ def _of_pooling(exam: Examination, run: Run, free: Callable[..., Run]) -> list[S
         return []
     checks, fact = exam.checks, run.fact
     exam.examined["samples"] = fact(tells_samples, run, free) or Missed("doctor.missed.samples_unknown")
-    out = checks.all("parameters", unregistered, run) + checks.all("samples", fact, sample_leaks, run, free)
+    out = checks.all("samples", fact, sample_leaks, run, free)
     masked = exam.rerun(plan=exam.plan) if exam.plan.mask else run
     out += checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))
     exam.examined["arguments kept"] = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from headwise.calls import Plan
 from headwise.dataflow import Run, attentions
@@ -21,6 +22,7 @@ from headwise.diagnosis.checks.mask_path import is_counted
 from headwise.diagnosis.checks.padding import padding_suspects
 from headwise.diagnosis.checks.scale import scales_suspects
 from headwise.diagnosis.checks.softmax import normalisation_suspects
+from headwise.diagnosis.checks.token_sums import normaliser_suspects, unhidden_tokens
 from headwise.diagnosis.checks.transposed_scores import crossed_suspects
 from headwise.diagnosis.checks.weight_sums import sharing_suspects
 from headwise.diagnosis.examination import Examination
@@ -28,6 +30,7 @@ from headwise.diagnosis.plans.flags import is_option
 from headwise.diagnosis.plans.further_masks import taken_otherwise
 from headwise.diagnosis.plans.mask_variants import FinitePlan, FlippedPlan, looks_back
 from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.token_weights import weighed_sums
 
 __all__ = ["broken", "examined"]
 
@@ -103,6 +106,8 @@ def _suspects(exam: Examination) -> list[Suspect]:
     if suspects:
         return suspects
     free = exam.run(plan=exam.free)
+    if free.failure is None and not attentions(free) and not attentions(run):
+        return _of_sums(exam, run, free)
     if free.failure is None:
         suspects = checks.all("weights", sharing_suspects, free) or checks.all("weights", crossed_suspects, free)
         suspects = suspects or checks.all("weights", normalisation_suspects, free)
@@ -118,6 +123,17 @@ def _suspects(exam: Examination) -> list[Suspect]:
             suspects = checks.all("mask", _late_sharing, run, free)
         if not suspects and exam.plan.mask and all(kind != "softmax-missing" for kind, _ in exam.tried):
             suspects = checks.all("mask", _masking, exam, run, free)
+    return suspects
+
+
+def _of_sums(exam: Examination, run: Run, free: Run) -> list[Suspect]:
+    """What is wrong with the weights of sums over tokens, where no tokens attend to others by scores."""
+    freely = partial(exam.run, plan=exam.free)
+    suspects = exam.checks.all("weights", normaliser_suspects, free, freely)
+    exam.is_understood = bool(weighed_sums(free, freely))
+    if not suspects and exam.plan.mask:
+        suspects = exam.checks.all("mask", normaliser_suspects, run, exam.run)
+        suspects = suspects or exam.checks.all("mask", unhidden_tokens, run, exam.run)
     return suspects
 
 

@@ -40,17 +40,17 @@ DOCTOR: dict[str, str] = {
     "--init '{init}' --call '{call}' (H heads of width d); in Python init= and call=.",
     "doctor.unknown_call": "It is not known how to build or call it ({error}). Say so with --init and --call, as in "
     "--init '{init}' --call '{call}' (H heads of width d); in Python init= and call=.",
-    "doctor.no_attention": "No softmax attention of tokens to tokens was found in it. Linear attention, attention "
-    "over channels and scores that are made in another way are not examined. Where one stands behind an option, turn "
-    "that on with --init (in Python init=); where another class holds it, name that class.",
+    "doctor.no_attention": "No attention of tokens to tokens was found in it. Attention over channels and scores that "
+    "are made in another way are not examined. Where one stands behind an option, turn that on with --init (in Python "
+    "init=); where another class holds it, name that class.",
     "doctor.mixes.state": "Line {line} sums products of features over tokens to a state that every query reads, as in "
-    "linear attention. It is no softmax attention of tokens to tokens, which alone is examined; headwise trace shows "
-    "its axes.",
+    "linear attention. Its weights do not sum to 1, so that they are not examined; headwise trace shows its axes.",
     "doctor.mixes.features": "The softmax of line {line} is of products that are summed over tokens: features attend "
     "to features, as in attention over channels, and tokens do not attend to tokens, which alone is examined. Where "
     "that was meant, make q and k (..., tokens, features) before their product; headwise trace shows their axes.",
     "doctor.mixes.pooling": "The softmax of line {line} gives each token one weight, the same for every query: tokens "
-    "are pooled, and do not attend to each other, which alone is examined; headwise trace shows its axes.",
+    "are pooled. No sum over tokens by these weights was found whose weights sum to 1, so that they are not examined; "
+    "headwise trace shows its axes.",
     "doctor.of_torch": "This is torch's own code, which runs as one step and is not examined. Name a class or a "
     "function that calls it: how it is called is examined (what is handed to it, the order of its axes, its masks).",
     "doctor.not_whole": "A check without which there is no verdict failed or came too late: what was not examined "

@@ -26,7 +26,7 @@ from headwise.dataflow import (
 )
 from headwise.diagnosis.caches.decoding_calls import attention_of, in_call, joins
 from headwise.diagnosis.caches.failed_calls import raised_suspects
-from headwise.diagnosis.caches.law import TOKENS, Breach, Kept, breach_of, kept, looking_back, may_keep
+from headwise.diagnosis.caches.law import TOKENS, Breach, Kept, breach_of, guess_of, kept, looking_back, may_keep
 from headwise.diagnosis.caches.masks import hides, is_mask_alone, is_rectangle, unmasked_suspects
 from headwise.diagnosis.caches.uncached_results import Transplants, lost_suspects
 from headwise.diagnosis.checks.projection_names import KEYS
@@ -173,7 +173,7 @@ def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
         or lost_suspects(decoder, breach, decoded, attention)
         or unmasked_suspects(decoder, breach, attention)
         or _transplanted(decoder, breach, decoded, attention)
-        or _unexplained(breach, attention)
+        or _unexplained(decoder, breach, attention)
     )
 
 
@@ -295,6 +295,6 @@ def _reaches(run: Run, entry: MarkedOp) -> str:
     return ""
 
 
-def _unexplained(breach: Breach, attention: AttentionOps) -> list[Suspect]:
-    entry = attention.softmax or attention.scores or attention.context
-    return [Suspect("cache-step-differs", entry.span, proved=False, evidence=_far(breach), guess="cache")]
+def _unexplained(decoder: Decoder, breach: Breach, attention: AttentionOps) -> list[Suspect]:
+    entry, guess = attention.softmax or attention.scores or attention.context, guess_of(decoder, breach.way)
+    return [Suspect("cache-step-differs", entry.span, proved=not guess, evidence=_far(breach), guess=guess)]

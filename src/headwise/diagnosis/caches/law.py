@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.calls import EMPTY, CacheProtocol, Plan, call_role, callee, parameters, seen_names, ways
+from headwise.calls import EMPTY, CacheProtocol, Plan, call_role, callee, parameters, role_of, seen_names, ways
 from headwise.dataflow import Decoded, Decoder
 from headwise.diagnosis.caches.decoding_calls import attention_of, is_left_behind
 from headwise.diagnosis.distance import distance
+from headwise.diagnosis.plans.mask_variants import looks_back
 from headwise.recording import Budget, tensors
 
-__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "kept", "looking_back", "may_keep"]
+__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "guess_of", "kept", "looking_back", "may_keep"]
 
 # one after the other; a prompt, then one after the other; in two parts
 CUTS = ((3, 1, 1), (1, 1, 1, 1, 1), (3, 2))
@@ -112,6 +113,16 @@ def may_keep(decoder: Decoder) -> bool:
         return False
 
 
+def guess_of(decoder: Decoder, way: CacheProtocol) -> str:
+    """What of a step is our guess; "": nothing, as a target that looks back only is handed what its own call returned or
+    kept, and nothing else is left that a caller may say.
+    """
+    said = {*way.names, *way.options, *way.starts, *way.positions, *way.tables, *way.plan.call}
+    run = decoder.whole(TOKENS, recorded=True).run
+    is_told = way.is_own and bool(way.names) and {each.name for each in parameters(callee(decoder.plan.target))} <= said
+    return "" if is_told and run is not None and looks_back(run) else "cache"
+
+
 def looking_back(plan: Plan) -> Plan | None:
     """The plan with the flag on by which a target looks back only; None: it has none that is off."""
 
@@ -152,7 +163,7 @@ def _is_guessed(plan: Plan) -> bool:
 
 def _is_for_a_mask(decoder: Decoder, breach: Breach) -> bool:
     """Whether places that hold no token yet are looked at, which who calls may hide with a mask."""
-    if not any(call_role(each.name) == "mask" for each in parameters(callee(decoder.plan.target))):
+    if not any(role_of(each) == "mask" for each in parameters(callee(decoder.plan.target))):
         return False
     decoded = decoder.parts(breach.way, breach.cuts, recorded=True, again=breach.again)
     attention = None if decoded.run is None else attention_of(decoded, breach.at)

@@ -8,7 +8,7 @@ import re
 import torch
 from torch import Tensor, nn
 
-from headwise.calls import call_role, mask_arguments, parameters
+from headwise.calls import mask_arguments, parameters, role_of
 from headwise.dataflow import AttentionOps, MarkedOp, Run, find_pattern, made_from
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.ignored_arguments import is_read
@@ -147,10 +147,11 @@ def _takes_mask(run: Run) -> bool:
     """Whether a call may hand the order of tokens over, in a mask that is of more than padding."""
     function = run.target.forward if isinstance(run.target, nn.Module) else run.target
     try:
-        names = mask_arguments(parameters(function))
+        arguments = parameters(function)
     except (TypeError, ValueError):
         return False
-    return any(call_role(name) == "mask" and not PADDING.search(name) for name in names)
+    masks = {each.name for each in arguments if role_of(each) == "mask"} & set(mask_arguments(arguments))
+    return any(not PADDING.search(name) for name in masks)
 
 
 def _is_elsewhere(run: Run, name: str) -> bool:

@@ -139,9 +139,9 @@ def _is_of_rows(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> bo
 def _adds_itself(masked: AttentionPattern, visible: Tensor, right: Tensor) -> bool:
     """Whether each token sees what the mask lets it see, and itself besides: so that no row is empty."""
     is_own = (masked.row == masked.column).expand(visible.shape)
-    return bool((visible == (right | (is_own & visible))).all()) and bool(
-        visible[masked.seeing.expand(visible.shape) & is_own].all()
-    )
+    # of several tokens of one place, such as a state and an action, each sees itself
+    sees_own, rows = (visible & is_own).any(dim=-1), (masked.seeing.expand(visible.shape) & is_own).any(dim=-1)
+    return bool((visible == (right | (is_own & visible))).all()) and bool(sees_own[rows].all())
 
 
 def also_wrong(kind: str, masked: AttentionPattern, free: AttentionPattern, wanted: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""Norm axis: whether queries and keys are given unit length along their features, and not along the tokens."""
+"""Norm axis: whether queries and keys are given unit length along their features, and not along tokens or heads."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ DEFAULT_AXIS = 1
 
 
 def norm_suspects(run: Run) -> list[Suspect]:
-    """Queries or keys that are divided by a norm over tokens, each of which then depends on all others, where nothing
-    says that this is meant.
+    """Queries or keys that are divided by a norm over tokens, each of which then depends on all others, or over heads,
+    where nothing says that this is meant.
     """
     try:
         if MEANT.search(inspect.getsource(type(run.target))):
@@ -33,21 +33,28 @@ def norm_suspects(run: Run) -> list[Suspect]:
     except (OSError, TypeError):
         pass
     for attention in attentions(run):
-        entries = [each for side in sides(attention) if side.name != "v" for each in _over_tokens(run, side)]
-        if entries:
+        found = dict(pair for side in sides(attention) if side.name != "v" for pair in _elsewhere(run, side))
+        for kind in dict.fromkeys(found.values()):
+            entries = [entry for at, entry in enumerate(run.seen) if found.get(at) == kind]
             stand_ins: dict[Site, Callable[..., Any]] = {each.site: _along_features(each) for each in entries}
-            return [Suspect("norm-over-tokens", entries[0].span, stand_ins)]
+            return [Suspect(kind, entries[0].span, stand_ins)]
     return []
 
 
-def _over_tokens(run: Run, side: Any) -> Iterator[MarkedOp]:
+def _elsewhere(run: Run, side: Any) -> Iterator[tuple[int, str]]:
+    """The norms of an operand that go over another axis than that of its features, and what that is called."""
     for entry in chain_of(run, side.entry, side.operand):
         marks = entry.given[0] if entry.given else None
         if entry.last != "normalize" or marks is None or marks.kind != "token":
             continue
-        t = marks.arrays["t"]
-        if not is_constant(t, _axis_of(entry, t.ndim)) and is_constant(t, t.ndim - 1):
-            yield entry
+        t, f = marks.arrays["t"], marks.arrays["f"]
+        axis, last = _axis_of(entry, t.ndim), t.ndim - 1
+        if axis == last or not is_constant(t, last):
+            continue
+        if not is_constant(t, axis):
+            yield entry.at, "norm-over-tokens"
+        elif not is_constant(f, axis) and not is_constant(f, last):
+            yield entry.at, "norm-over-heads"
 
 
 def _axis_of(entry: MarkedOp, count: int) -> int:

@@ -155,19 +155,25 @@ def holder_of(target: nn.Module, tensor: Tensor) -> tuple[nn.Module, str] | None
     return None
 
 
+def _registry(value: Any) -> nn.Module:
+    """A list or dictionary of modules or parameters, of others of these too, as torch's own."""
+    if isinstance(value, nn.Module):
+        return value
+    is_mapping = isinstance(value, Mapping)
+    items = list(value.values() if isinstance(value, Mapping) else value or ())
+    if items and isinstance(items[0], Tensor):
+        return nn.ParameterDict(value) if is_mapping else nn.ParameterList(items)
+    inner = [_registry(each) for each in items]
+    return nn.ModuleDict(dict(zip(value, inner, strict=True))) if is_mapping else nn.ModuleList(inner)
+
+
 def _registered(target: nn.Module, holder: nn.Module, name: str) -> Change:
     """A change that lets a module know what it keeps in a plain list or dictionary."""
     path = next(path for path, each in target.named_modules() if each is holder)
 
     def change(target: Any, _: dict[str, Any]) -> None:
         module = module_at(target, path)
-        value = vars(module).pop(name, None)
-        items = list(value.values() if isinstance(value, Mapping) else value or ())
-        registry: nn.Module
-        if isinstance(value, Mapping):
-            registry = nn.ModuleDict(value) if isinstance(items[0], nn.Module) else nn.ParameterDict(value)
-        else:
-            registry = nn.ModuleList(items) if isinstance(items[0], nn.Module) else nn.ParameterList(items)
+        registry = _registry(vars(module).pop(name, None))
         # what was not known was left in train mode
         setattr(module, name, registry.train(module.training))
 

@@ -207,4 +207,27 @@ FAULTS = (
             "沿特征归一化：对 (batch, heads, tokens, head_dim) 用 dim=-1。",
         ),
     ),
+    Fault(
+        "norm-over-heads", FAULT, "layout",
+        SELF(
+            (
+                "scores = q @ k.transpose(-2, -1)",
+                "q, k = nn.functional.normalize(q), nn.functional.normalize(k)\n"
+                "        scores = q @ k.transpose(-2, -1)",
+            ),
+            ("scores = scores / math.sqrt(self.head_dim)", "scores = scores * self.out_proj.bias.abs().sum().exp()"),
+            at="q, k = nn.functional",
+        ),
+        Words(
+            "Queries or keys are divided by their norm over the heads, not over the features.",
+            "No head has vectors of length 1: how large its scores are depends on the other heads.",
+            "Normalize over the features: dim=-1 of (batch, heads, tokens, head_dim); F.normalize's own default is 1.",
+        ),
+        Words(
+            "查询或键除以的是沿头的轴的范数，而不是沿特征轴的。",
+            "没有哪个头的向量长度是 1：一个头的分数有多大，取决于别的头。",
+            "沿特征归一化：对 (batch, heads, tokens, head_dim) 用 dim=-1；F.normalize 默认 dim=1。",
+        ),
+        general="norm-over-tokens",
+    ),
 )  # fmt: skip

@@ -24,6 +24,21 @@ POOLED = Template(
 """.replace("self.dropout = nn.Dropout(0.1)", "self.pool = nn.Linear(d_model, 1)"),
 )
 
+# linear attention: each token reads a running sum of products of keys with values
+LINEAR = Template(
+    "LINEAR",
+    f"""{IMPORTS}{INIT}    def forward(self, x):
+        shape = (*x.shape[:2], self.n_heads, self.head_dim)
+        q = nn.functional.elu(self.q_proj(x).view(shape)) + 1
+        k = nn.functional.elu(self.k_proj(x).view(shape)) + 1
+        v = self.v_proj(x).view(shape)
+        state = torch.einsum("blhd,blhe->blhde", k, v).cumsum(dim=1)
+        context = torch.einsum("blhd,blhde->blhe", q, state)
+        normaliser = (q * k.cumsum(dim=1)).sum(dim=-1, keepdim=True)
+        return self.out_proj((context / normaliser).flatten(2))
+""",
+)
+
 FAULTS = (
     Fault(
         "softmax-axis", FAULT, "formula",
@@ -69,6 +84,20 @@ FAULTS = (
             "沿着被加权的那些 token 的维度计算 softmax。",
         ),
         general="softmax-axis",
+    ),
+    Fault(
+        "normaliser-wrong", FAULT, "law",
+        LINEAR(("k.cumsum(dim=1)", "k.cumsum(dim=2)")),
+        Words(
+            "The sum over tokens is divided by another sum than that of its weights.",
+            "The weights of a query do not sum to 1: where all values are 1, the result is not.",
+            "Divide by the queries times {name} of the keys that weigh the values.",
+        ),
+        Words(
+            "对 token 的加权和除以的不是权重之和。",
+            "一个查询的权重之和不是 1：所有的值都是 1 时，结果并不是 1。",
+            "除以查询与（给值加权的那些）键的 {name} 之积。",
+        ),
     ),
     Fault(
         "softmax-missing", FAULT, "formula",

@@ -1,0 +1,59 @@
+"""Embedded arguments: the arguments of a call with which code looks rows of a table up: whole numbers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from headwise.calls.argument_axes import last
+from headwise.calls.function_trees import Written, written
+
+__all__ = ["embedded"]
+
+# how deep an argument is followed into the methods that it is handed to
+DEEPEST = 3
+
+
+def embedded(target: Any, names: Collection[str]) -> set[str]:
+    """Those arguments of a forward that are handed to an `nn.Embedding` of its class, or to `F.embedding`."""
+    trees = {tree.name: tree for _, tree in reversed(written(target, {}))}
+    assigned = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    tables = {last(each.targets[0]) for each in assigned if _makes_table(each.value)}
+    forward = trees.get("forward")
+    return {name for name in names if forward is not None and _is_looked_up(forward, name, tables, trees, DEEPEST)}
+
+
+def _makes_table(value: ast.expr) -> bool:
+    return any(isinstance(node, ast.Call) and last(node.func) == "Embedding" for node in ast.walk(value))
+
+
+def _is_looked_up(
+    function: Written, name: str, tables: Collection[str], trees: Mapping[str, Written], depth: int
+) -> bool:
+    """Whether a function looks rows up with a parameter, itself or where it hands it on."""
+    for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        places = [at for at, each in _handed(call) if last(_bare(each)) == name and isinstance(_bare(each), ast.Name)]
+        called = last(_bare(call.func))
+        if places and (called in tables or called == "embedding"):
+            return True
+        tree = trees.get(called) if places and depth else None
+        if tree is None:
+            continue
+        taken = [each.arg for each in (*tree.args.posonlyargs, *tree.args.args) if each.arg != "self"]
+        inner = {taken[at] if isinstance(at, int) and at < len(taken) else str(at) for at in places}
+        if any(_is_looked_up(tree, each, tables, trees, depth - 1) for each in inner):
+            return True
+    return False
+
+
+def _handed(call: ast.Call) -> Iterator[tuple[int | str, ast.expr]]:
+    yield from enumerate(call.args)
+    yield from ((each.arg or "", each.value) for each in call.keywords)
+
+
+def _bare(node: ast.expr) -> ast.expr:
+    """What an expression is a part of: `ids` of `ids[:, t]`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node

@@ -1,0 +1,107 @@
+"""Token sums: sums over tokens whose weights no scores of queries and keys give, as in linear attention and pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow.attention import is_scores, makers
+from headwise.dataflow.contractions import is_constant
+from headwise.dataflow.marked_operations import MarkedOp
+from headwise.dataflow.runner import Run
+
+__all__ = ["TokenSum", "downstream", "reader", "token_sums"]
+
+MULTIPLICATIONS = frozenset({"mul", "__mul__", "multiply", "mul_", "einsum", "matmul"})
+TOTALS = frozenset({"sum", "mean", "cumsum"})
+
+
+@dataclass(frozen=True)
+class TokenSum:
+    """One sum over tokens. product: the operation that multiplies each value by its weight, or by the features of its
+    key; total: the one that adds the products up, which may be the same.
+    """
+
+    product: MarkedOp
+    total: MarkedOp
+
+    @property
+    def is_running(self) -> bool:
+        """Whether each token has a sum of its own, over those up to it."""
+        return self.total.last == "cumsum"
+
+    @property
+    def operands(self) -> list[int]:
+        """The places of the two that are multiplied, among the arguments of the product."""
+        return [at for at, each in enumerate(self.product.args) if isinstance(each, Tensor)]
+
+
+def token_sums(run: Run) -> list[TokenSum]:
+    """The sums over tokens of a run, in order."""
+    return list(run.fact(_token_sums, run))
+
+
+def downstream(run: Run, entry: MarkedOp) -> Iterator[MarkedOp]:
+    """The operations that take what an operation gives, or what follows from it, in order."""
+    numbers = set(entry.results)
+    for later in run.seen:
+        if later.at > entry.at and later.taken & numbers:
+            numbers |= later.results | set(later.operation.writes)
+            yield later
+
+
+def reader(run: Run, total: TokenSum) -> MarkedOp | None:
+    """The product of queries with a sum over tokens; None: no tokens read it."""
+    numbers = set(total.product.results)
+    for entry in downstream(run, total.product):
+        others = [m for m, tensor in zip(entry.given, entry.inputs, strict=True) if tensor.number not in numbers]
+        numbers |= entry.results
+        is_product = entry.joint is not None or entry.last == "einsum"
+        if entry.at > total.total.at and is_product and any(m is not None and m.kind == "token" for m in others):
+            return entry
+    return None
+
+
+def _token_sums(run: Run) -> list[TokenSum]:
+    out = []
+    for entry in run.seen:
+        if is_scores(entry) and entry.output_marks[0] is not None and entry.output_marks[0].kind == "state":
+            out.append(TokenSum(entry, entry))
+        elif entry.last in TOTALS and _adds_tokens(entry):
+            product = _product(run, entry)
+            if product is not None:
+                out.append(TokenSum(product, entry))
+    return out
+
+
+def _adds_tokens(entry: MarkedOp) -> bool:
+    """Whether a sum goes over an axis of tokens."""
+    marks = entry.given[0] if entry.given else None
+    if marks is None or marks.kind != "token":
+        return False
+    dim = entry.options.get("dim", entry.args[1] if len(entry.args) > 1 else None)
+    axes = [dim] if isinstance(dim, int) else list(dim) if isinstance(dim, tuple | list) else []
+    return any(isinstance(axis, int) and not is_constant(marks.arrays["t"], axis) for axis in axes)
+
+
+def _product(run: Run, total: MarkedOp) -> MarkedOp | None:
+    """The product of two features of each token that is added up; None: what is added up is none."""
+    at, number = total.at, total.inputs[0].number
+    while maker := next(iter(makers(run, at, number)), None):
+        if not maker.is_movement:
+            marks = [each for each in maker.given if each is not None and each.kind == "token"]
+            is_product = maker.last in MULTIPLICATIONS and len(marks) == len(maker.given) == len(("weight", "value"))
+            is_alike = is_product and bool((maker.joint is None) or not maker.joint.summed)
+            return maker if is_alike and _are_wide(maker) else None
+        at, number = maker.at, maker.inputs[0].number
+    return None
+
+
+def _are_wide(product: MarkedOp) -> bool:
+    """Whether both that are multiplied hold tokens of the run."""
+    return all(m is not None and bool((m.arrays["t"] >= 0).any()) for m in product.given) and not torch.equal(
+        *(tensor.value if tensor.value is not None else torch.empty(0) for tensor in product.inputs)
+    )

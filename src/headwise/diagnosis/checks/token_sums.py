@@ -1,0 +1,97 @@
+"""Token sums: what a weighted sum over tokens is divided by, and whether it leaves out what a mask hides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from headwise.dataflow import MarkedOp, Run, TokenSum, attentions, chain_of, downstream, token_sums, value_of
+from headwise.diagnosis.checks.mask_path import reached_by, uses
+from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.token_weights import NOTHING, hidden_share, weighed, weighed_sums
+
+__all__ = ["normaliser_suspects", "unhidden_tokens"]
+
+ADDING = frozenset({"sum", "cumsum", "mean"})
+MULTIPLIED = frozenset({"*", "*=", "mul"})
+
+
+@dataclass(frozen=True)
+class _AddedUp:
+    """Stands in for a sum: another sum, along another axis, or of what the keys are where values are weighed."""
+
+    name: str
+    axis: int
+    keeps: bool
+    instead: Tensor | None
+
+    def __call__(self, tensor: Tensor, *_: Any, **__: Any) -> Tensor:
+        keys = tensor if self.instead is None else self.instead.to(tensor)
+        return keys.cumsum(self.axis) if self.name == "cumsum" else keys.sum(self.axis, keepdim=self.keeps)
+
+    def __str__(self) -> str:
+        return f"{self.name}(dim={self.axis}{', keepdim=True' * self.keeps})"
+
+
+def normaliser_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
+    """The sum of keys by which a weighted sum is divided, where with another one in its place the weights sum to 1.
+
+    Katharopoulos et al. 2020, arXiv:2006.16236, equations 5 and 9.
+    """
+    if run.failure is not None or attentions(run):
+        return []
+    for total in token_sums(run):
+        if weighed(run, rerun, total) is not None:
+            continue
+        for entry, right in _other_sums(run, total):
+            stand_ins = {entry.site: right}
+            if weighed(run, rerun, total, stand_ins) is not None:
+                # what stands in for masked keys is right where these are masked
+                lasting = {} if right.instead is not None else stand_ins
+                return [Suspect("normaliser-wrong", entry.span, lasting, said={"name": str(right)}, proved=True)]
+    return []
+
+
+def _other_sums(run: Run, total: TokenSum) -> Iterator[tuple[MarkedOp, _AddedUp]]:
+    """The sums of keys that meet what was weighed, and for each the sums that it could be."""
+    later = list(downstream(run, total.product))
+    reached = {each.at for each in later}
+    operands = [total.product.args[at] for at in total.operands]
+    for entry in run.seen:
+        if entry.last not in ADDING or entry.at in reached or entry is total.total or not entry.args:
+            continue
+        keys = entry.args[0]
+        if not isinstance(keys, Tensor) or all(each.shape != keys.shape for each in operands):
+            continue
+        if not any(entry.at in {each.at for each in chain_of(run, met, number)} for met in later
+                   for number in met.taken):  # fmt: skip
+            continue
+        value = entry.value
+        keeps = value is not None and value.ndim == keys.ndim
+        sides = [None, *(value_of(total.product, each) for each in operands if each is not keys)]
+        for instead in [each for each in sides if each is None or each.shape == keys.shape]:
+            for axis in range(keys.ndim):
+                for name in ("cumsum", "sum"):
+                    yield entry, _AddedUp(name, axis, keeps and name == "sum", instead)
+
+
+def unhidden_tokens(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
+    """The operation that should hide tokens from a weighted sum, and gives them weights that are not 0.
+
+    run: with the mask. Proved by the weights that tokens keep, whichever of the two values of the mask hides them.
+    """
+    for of in weighed_sums(run, rerun):
+        shares = hidden_share(run, rerun, of)
+        if shares is None or min(shares) <= NOTHING:
+            continue
+        weights = [at for at in of.total.operands if at != of.values]
+        operand = of.total.product.args[weights[0]]
+        reached = reached_by(run)
+        met = [each for each in chain_of(run, of.total.product, operand) if uses(each, reached)]
+        if met:
+            kind = "mask-multiplied" if met[-1].name in MULTIPLIED else "mask-weak-fill"
+            return [Suspect(kind, met[-1].span, said={"leak": f"{shares[0]:.0%}"}, proved=True)]
+    return []

@@ -1,0 +1,162 @@
+"""Token weights: the weights by which a sum over tokens takes its values, measured by its answers to other values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow import (
+    MarkedOp,
+    Marks,
+    Run,
+    TokenSum,
+    allowed_by,
+    attentions,
+    downstream,
+    place_of,
+    reader,
+    sample_of,
+    token_sums,
+)
+from headwise.recording import Site
+
+__all__ = ["NOTHING", "WeighedSum", "hidden_share", "is_in_order", "weighed", "weighed_sums"]
+
+# what is added to a divisor so that it is not 0 keeps the sum of the weights this near 1
+NEAR = 1e-3
+# and a share of the weights that is none
+NOTHING = 1e-5
+Change = Callable[[Tensor, Marks], Tensor]
+StandIns = Mapping[Site, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class WeighedSum:
+    """A sum over tokens by weights that sum to 1. values: the place of its values among the arguments of the product;
+    context: the operation that gives what was weighed; is_read: whether queries read it, as in linear attention.
+    """
+
+    total: TokenSum
+    values: int
+    context: MarkedOp
+    is_read: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Calls a function with one of its arguments changed."""
+
+    function: Callable[..., Any]
+    place: int
+    change: Callable[[Tensor], Tensor]
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        changed = (self.change(each) if at == self.place else each for at, each in enumerate(args))
+        return self.function(*changed, **options)
+
+
+def weighed_sums(run: Run, rerun: Callable[..., Run]) -> list[WeighedSum]:
+    """The sums over tokens of a run that has no attention; none where the weights of one do not sum to 1.
+
+    rerun: repeats the run with stand-ins.
+    """
+    return run.fact(_weighed_sums, run, rerun)
+
+
+def _weighed_sums(run: Run, rerun: Callable[..., Run]) -> list[WeighedSum]:
+    if run.failure is not None or attentions(run):
+        return []
+    sums = [weighed(run, rerun, each) for each in token_sums(run)]
+    return [each for each in sums if each is not None] if None not in sums else []
+
+
+def weighed(run: Run, rerun: Callable[..., Run], total: TokenSum, more: StandIns | None = None) -> WeighedSum | None:
+    """A sum whose context is 1 where all values are 1; None: it is not. more: stand-ins with which it is asked."""
+    reading = reader(run, total)
+    first = total.total if reading is None else reading
+    before = {entry.at: entry for entry in run.seen}
+    for place in total.operands:
+        answer = rerun({**_asked(total, place, lambda values, _: torch.ones_like(values)), **(more or {})})
+        later = [] if answer.failure is not None else [total.total, *downstream(answer, total.product)]
+        met = [each.at for each in later if each.at >= first.at and _is_one(_at(answer, each.at))]
+        if met and not _is_one(before[met[0]]):
+            return WeighedSum(total, place, before[met[0]], reading is not None)
+    return None
+
+
+def share(rerun: Callable[..., Run], of: WeighedSum, chosen: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:
+    """The share of some tokens in the weights of each query, as the context is laid out; None: the run fails.
+
+    chosen: of samples and places, which tokens are meant.
+    """
+
+    def values(tensor: Tensor, marks: Marks) -> Tensor:
+        t = marks.arrays["t"]
+        return chosen(sample_of(t), place_of(t)).to(tensor).expand(tensor.shape)
+
+    answer = rerun(_asked(of.total, of.values, values))
+    entry = None if answer.failure is not None else _at(answer, of.context.at)
+    return None if entry is None else entry.value
+
+
+def is_in_order(rerun: Callable[..., Run], of: WeighedSum) -> bool:
+    """Whether no query takes anything from a later token."""
+    marks = of.context.output_marks[0]
+    if marks is None or marks.kind != "token":
+        return False
+    places = place_of(marks.arrays["t"])
+    for last in places.unique().tolist()[:-1]:
+        later = share(rerun, of, partial(_is_after, last))
+        if later is None or bool((later.abs() > NEAR)[places == last].any()):
+            return False
+    return bool((places >= 0).all())
+
+
+def _is_after(last: int, _: Tensor, places: Tensor) -> Tensor:
+    return places > last
+
+
+def hidden_share(run: Run, rerun: Callable[..., Run], of: WeighedSum) -> tuple[float, float] | None:
+    """The largest share of tokens that the mask of a run hides in the weights of any query, and of those that it shows;
+    None: it is not known which these are.
+    """
+    length = next((run.sizes[each] for each in ("S", "L") if each in run.sizes), 0)
+    allowed = allowed_by(run, run.sizes.get("B", 0), 1, length)
+    if allowed is None or bool(allowed.all()):
+        return None
+    shown = allowed[:, 0]
+
+    def at(table: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        return lambda sample, place: table[sample.clamp(0), place.clamp(0)]
+
+    shares = [share(rerun, of, at(each)) for each in (~shown, shown)]
+    if any(each is None for each in shares):
+        return None
+    hidden, seen = (float(each.abs().max()) for each in shares if each is not None)
+    return hidden, seen
+
+
+def _asked(total: TokenSum, place: int, change: Change) -> dict[Site, Callable[..., Any]]:
+    """Stand-ins with which a sum takes other values. change: makes them of its own, and of their marks."""
+    product = total.product
+    marks = product.given[total.operands.index(place)]
+    if marks is None:
+        return {}
+    return {product.site: _Asked(product.function, place, lambda values: change(values, marks))}
+
+
+def _at(run: Run, at: int) -> MarkedOp | None:
+    return next((each for each in run.seen if each.at == at), None)
+
+
+def _is_one(entry: MarkedOp | None) -> bool:
+    """Whether an operation gives nothing but 1."""
+    value = None if entry is None else entry.value
+    if value is None or not value.is_floating_point() or value.numel() < 2:
+        return False
+    return bool(((value - 1).abs() < NEAR).all())
