@@ -42,10 +42,12 @@ from headwise.diagnosis.checks.residuals import doubled_residuals, dropped_resid
 from headwise.diagnosis.checks.rotary import rotating_suspects
 from headwise.diagnosis.checks.second_generation import generation_suspects
 from headwise.diagnosis.checks.shared_layers import shared_layers
+from headwise.diagnosis.checks.shifted_losses import shown_targets
 from headwise.diagnosis.checks.side_effects import changed_arguments, left_over
 from headwise.diagnosis.checks.single_entries import single_entries
 from headwise.diagnosis.checks.single_sample import single_sample_suspects
 from headwise.diagnosis.checks.state_dict import saving_suspects
+from headwise.diagnosis.checks.step_methods import step_methods
 from headwise.diagnosis.checks.subsampled_lengths import unscaled_lengths
 from headwise.diagnosis.checks.training_step import step_suspects
 from headwise.diagnosis.checks.unread_attentions import unread_attentions
@@ -190,6 +192,8 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
         out += exam.checks.all("mask", visible_pads, exam, run)
     if not exam.suspects:
         out += exam.checks.all("second call", run.fact, generation_suspects, run)
+        out += exam.checks.all("inputs", run.fact, shown_targets, run, free)
+        out += exam.checks.all("cache", run.fact, step_methods, run)
     out += exam.checks.all("rotation", run.fact, rotating_suspects, free)
     out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
     return out

@@ -15,6 +15,7 @@ from headwise.diagnosis.caches.faults import remember
 from headwise.diagnosis.check_runner import CheckRunner, failures_of
 from headwise.diagnosis.checks.causal_intent import unread_flags
 from headwise.diagnosis.checks.docstrings import comment_notes, docstring_notes
+from headwise.diagnosis.checks.edge_cases import is_for_halves
 from headwise.diagnosis.checks.forward_method import forward_suspects
 from headwise.diagnosis.checks.missing_imports import supplied_suspects
 from headwise.diagnosis.checks.transposed_scores import takes_weights, tell_once
@@ -85,7 +86,7 @@ def diagnosed(
         findings = findings_of(missed, files, checks, lang)
         verdict, reason = verdict_of(target, findings, exams, call, lang)
         return Diagnosis(title, verdict, findings, failures_of([checks], lang), reason and why, lang)
-    weigh(exams)
+    weigh(exams, is_in_half=is_for_halves(target))
     suspects = merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
         suspects += checks.all("documentation", _documented, own or exams, user_files, files)

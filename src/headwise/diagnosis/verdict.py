@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headwise.dataflow import mixing_of
@@ -23,6 +24,8 @@ MIXES = {
     "pooling": "doctor.mixes.pooling",
     "state": "doctor.mixes.state",
 }
+# what fails in half precision alone
+IN_HALF = "mask-half-overflow"
 # as which part of the examination it is told that a guess did not hold, and why that part says nothing
 PARTS = {
     "layout": ("heads", "doctor.missed.layout_guessed"),
@@ -94,13 +97,16 @@ def _is_unmended(suspect: Suspect) -> bool:
     return suspect.proved is False and is_tried and bool(suspect.fault.needs_proof)
 
 
-def weigh(exams: Sequence[Examination]) -> None:
+def weigh(exams: Sequence[Examination], *, is_in_half: bool = False) -> None:
     """Take back what rests on a guess alone: the part of the examination that it spoiled is told as not examined.
 
     Where no order of axes was found in which queries and keys meet, only what was measured stands, and what no order
     would mend. Of a call that has too few axes even what was measured is ours. Beside another fault a run that should
-    mend one shows nothing, and takes nothing back.
+    mend one shows nothing, and takes nothing back. is_in_half: the target says that it runs in half precision: what
+    fails there in the classes that it holds is a fault.
     """
+    for exam in exams if is_in_half else ():
+        exam.suspects = [replace(each, severity="fault") if each.kind == IN_HALF else each for each in exam.suspects]
     is_spoiled = any(each.severity == "fault" and not rests_on_guess(each) for exam in exams for each in exam.suspects)
     is_short = any(each.guess == "axes" for exam in exams for each in exam.suspects)
     for exam in exams:

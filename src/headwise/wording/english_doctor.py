@@ -27,6 +27,7 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.padded": "Tokens of a padded sample are off by {error} from what they give without the padding.",
     "doctor.evidence.hidden": "With other numbers in the tokens that the mask hides the output changes by {error}.",
     "doctor.evidence.trimmed": "Without the padding at the end the output changes by {error}.",
+    "doctor.evidence.stepped": "Token after token the output is off by {error} from that of all tokens at once.",
     "doctor.evidence.single": "With one sample: {error}.",
     "doctor.evidence.forgotten": "Second output off by {error} → 0 when what the first call left in the module is "
     "taken away.",

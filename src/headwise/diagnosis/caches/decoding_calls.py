@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headwise.dataflow import JOINS, AttentionOps, Decoded, MarkedOp, Marks, attentions, place_of
+from headwise.dataflow import JOINS, AttentionOps, Decoded, MarkedOp, Marks, attentions, place_of, sample_of
 from headwise.diagnosis.checks.head_layout import sides
 
-__all__ = ["WRITES", "attention_of", "drops", "in_call", "is_left_behind", "joins", "places_of"]
+__all__ = ["WRITES", "attention_of", "drops", "in_call", "is_falling", "is_left_behind", "joins", "places_of"]
 
 WRITES = ("__setitem__", "copy_", "index_copy_", "index_put_", "scatter_")
 
@@ -68,3 +68,16 @@ def places_of(t: Tensor) -> set[int]:
 def _places_in(marks: Marks) -> set[int]:
     """The places of the tokens in what holds tokens; none in anything else."""
     return places_of(marks.arrays["t"]) if marks.kind == "token" else set()
+
+
+def is_falling(marks: Marks | None) -> bool:
+    """Whether along some axis tokens stand in another order than they came."""
+    if marks is None or marks.kind != "token":
+        return False
+    t = marks.arrays["t"]
+    for axis in range(t.ndim):
+        places, samples = place_of(t), sample_of(t)
+        steps = places.diff(dim=axis)
+        if steps.numel() and bool((steps != 0).any()) and not bool(samples.diff(dim=axis).any()):
+            return bool((steps < 0).any()) and bool((t >= 0).all())
+    return False

@@ -17,14 +17,11 @@ from headwise.dataflow import (
     Decoder,
     DecodingStep,
     MarkedOp,
-    Marks,
     Run,
     axes_of,
     chain_of,
-    place_of,
-    sample_of,
 )
-from headwise.diagnosis.caches.decoding_calls import attention_of, in_call, joins
+from headwise.diagnosis.caches.decoding_calls import attention_of, in_call, is_falling, joins
 from headwise.diagnosis.caches.failed_calls import raised_suspects
 from headwise.diagnosis.caches.law import TOKENS, Breach, Kept, breach_of, guess_of, kept, looking_back, may_keep
 from headwise.diagnosis.caches.masks import hides, is_mask_alone, is_rectangle, unmasked_suspects
@@ -187,7 +184,7 @@ JOINS = ("cat", "concat", "concatenate", "stack", "hstack", "vstack")
 def _disordered(decoder: Decoder, breach: Breach, decoded: Decoded) -> list[Suspect]:
     """New tokens joined before those that came earlier."""
     joins = [each for each in in_call(decoded, breach.at) if each.last in JOINS and each.output_marks]
-    wrong = [each for each in joins if _is_falling(each.output_marks[0])]
+    wrong = [each for each in joins if is_falling(each.output_marks[0])]
     if not wrong:
         return []
     stand_ins = {each.site: _turned(each) for each in wrong}
@@ -197,19 +194,6 @@ def _disordered(decoder: Decoder, breach: Breach, decoded: Decoded) -> list[Susp
     # where the keys alone or the values alone are joined so, these no longer belong together
     kind = "cache-order" if len(tokens) == len(wrong) else "cache-order-mismatch"
     return [Suspect(kind, wrong[0].span, stand_ins, proved=True, evidence=_far(breach))]
-
-
-def _is_falling(marks: Marks | None) -> bool:
-    """Whether along some axis tokens stand in another order than they came."""
-    if marks is None or marks.kind != "token":
-        return False
-    t = marks.arrays["t"]
-    for axis in range(t.ndim):
-        places, samples = place_of(t), sample_of(t)
-        steps = places.diff(dim=axis)
-        if steps.numel() and bool((steps != 0).any()) and not bool(samples.diff(dim=axis).any()):
-            return bool((steps < 0).any()) and bool((t >= 0).all())
-    return False
 
 
 def _turned(entry: MarkedOp) -> Callable[..., Any]:
@@ -297,4 +281,5 @@ def _reaches(run: Run, entry: MarkedOp) -> str:
 
 def _unexplained(decoder: Decoder, breach: Breach, attention: AttentionOps) -> list[Suspect]:
     entry, guess = attention.softmax or attention.scores or attention.context, guess_of(decoder, breach.way)
-    return [Suspect("cache-step-differs", entry.span, proved=not guess, evidence=_far(breach), guess=guess)]
+    said, error = {"how": "stepped"}, _far(breach)
+    return [Suspect("cache-step-differs", entry.span, said=said, proved=not guess, evidence=error, guess=guess)]

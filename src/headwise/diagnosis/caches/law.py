@@ -114,8 +114,8 @@ def may_keep(decoder: Decoder) -> bool:
 
 
 def guess_of(decoder: Decoder, way: CacheProtocol) -> str:
-    """What of a step is our guess; "": nothing, as a target that looks back only is handed what its own call returned or
-    kept, and nothing else is left that a caller may say.
+    """What of a step is our guess; "": nothing, as a target that looks back only is handed what its own call returned
+    or kept, and nothing else is left that a caller may say.
     """
     said = {*way.names, *way.options, *way.starts, *way.positions, *way.tables, *way.plan.call}
     run = decoder.whole(TOKENS, recorded=True).run

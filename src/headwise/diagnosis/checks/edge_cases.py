@@ -19,7 +19,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.recording import site_of
 from headwise.source import Span
 
-__all__ = ["edge_suspects", "half_suspects"]
+__all__ = ["edge_suspects", "half_suspects", "is_for_halves"]
 
 # scores of this size are usual in trained models; inputs are not made larger than this
 SCORES, LARGEST = 20.0, 200.0
@@ -71,16 +71,16 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
                 failure.span,
                 stand_ins,
                 said={"was": _too_large(failure.span), "error": error},
-                severity=FAULT if _is_for_halves(run) else "",
+                severity=FAULT if is_for_halves(run.plan.target) else "",
             )
         )
     return out
 
 
-def _is_for_halves(run: Run) -> bool:
+def is_for_halves(target: Any) -> bool:
     """Whether a class says that it runs in half precision: in its words, or by the dtype that it is built with."""
-    kind = type(run.target)
-    dtypes = (each.default for each in parameters(run.plan.target) if isinstance(run.plan.target, type))
+    kind = target if isinstance(target, type) else type(target)
+    dtypes = (each.default for each in parameters(target) if isinstance(target, type))
     return torch.float16 in dtypes or any(HALF.search(line) and not DENIED.search(line) for line in spoken(kind))
 
 

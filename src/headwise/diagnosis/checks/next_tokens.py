@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-__all__ = ["lengthened", "told_in_order"]
+__all__ = ["assigned_in", "cut_of", "lengthened", "losses_of", "read_class", "told_in_order"]
 
 LOSS = re.compile(r"loss|entropy|nll|criterion", re.IGNORECASE)
 CALLED = frozenset({"self", "self.forward", "super().forward"})
@@ -22,7 +22,7 @@ def told_in_order(kind: type[nn.Module]) -> frozenset[str]:
     A method takes a loss of the tokens but the first, `x[:, 1:]`, and of what the class gives for the tokens but the
     last: for `x[:, :-1]`, or for all of the same `x`, cut to `[:, :-1]` behind.
     """
-    tree, names = _read(kind)
+    tree, names = read_class(kind)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     places = {place for each in functions for place in _told(each)}
     return frozenset(names[at] if isinstance(at, int) and at < len(names) else str(at) for at in places)
@@ -30,7 +30,7 @@ def told_in_order(kind: type[nn.Module]) -> frozenset[str]:
 
 def lengthened(kind: type[nn.Module]) -> frozenset[str]:
     """The arguments of forward that a loop of a method lengthens by what forward gave: `y = torch.cat([y, new])`."""
-    tree, names = _read(kind)
+    tree, names = read_class(kind)
     arguments: set[str] = set()
     for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While)):
         pairs = [pair for node in ast.walk(loop) for pair in _assigned(node)]
@@ -63,7 +63,7 @@ def _is_joined(value: ast.expr, name: str, derived: set[str]) -> bool:
     return bool(parts) and ast.unparse(parts[0]) == name and any(_reads(node, derived - {name}) for node in behind)
 
 
-def _read(kind: type[nn.Module]) -> tuple[ast.AST, list[str]]:
+def read_class(kind: type[nn.Module]) -> tuple[ast.AST, list[str]]:
     """The source of a class, and the arguments of its forward; nothing where it has none."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
@@ -74,23 +74,32 @@ def _read(kind: type[nn.Module]) -> tuple[ast.AST, list[str]]:
 
 def _told(function: ast.FunctionDef) -> Iterator[int | str]:
     """Where a function hands its own class the tokens of which a loss takes all but the first."""
-    assigned = dict(pair for node in ast.walk(function) for pair in _assigned(node))
-    losses = [node for node in ast.walk(function) if isinstance(node, ast.Call) and LOSS.search(_name_of(node))]
-    for loss in losses:
+    assigned = assigned_in(function)
+    for loss in losses_of(function):
         names = [assigned[each.id] for each in ast.walk(loss) if isinstance(each, ast.Name) and each.id in assigned]
         parts = [inner for value in (loss, *names) for inner in ast.walk(value)]
-        tails = {name for part in parts for name, which in _cut(part) if which == "tail"}
-        heads = {name for part in parts for name, which in _cut(part) if which == "head"}
+        tails = {name for part in parts for name, which in cut_of(part) if which == "tail"}
+        heads = {name for part in parts for name, which in cut_of(part) if which == "head"}
         for call in (node for node in ast.walk(function) if isinstance(node, ast.Call) and _name_of(node) in CALLED):
             # the result is cut where it is named, or its tokens were
             results = {name for name, value in assigned.items() if call in ast.walk(value)}
             handed: list[tuple[int | str, ast.expr]] = [*enumerate(call.args)]
             for at, value in [*handed, *((each.arg or "", each.value) for each in call.keywords)]:
                 value = assigned.get(value.id, value) if isinstance(value, ast.Name) else value
-                cut = {name for name, which in _cut(value) if which == "head"}
+                cut = {name for name, which in cut_of(value) if which == "head"}
                 whole = {value.id} if isinstance(value, ast.Name) and results & heads else set()
                 if tails & (cut | whole) and not results & tails:
                     yield at
+
+
+def losses_of(function: ast.FunctionDef) -> list[ast.Call]:
+    """The calls of a function that take a loss, by their names."""
+    return [node for node in ast.walk(function) if isinstance(node, ast.Call) and LOSS.search(_name_of(node))]
+
+
+def assigned_in(function: ast.FunctionDef) -> dict[str, ast.expr]:
+    """What names of a function are set to last."""
+    return dict(pair for node in ast.walk(function) for pair in _assigned(node))
 
 
 def _name_of(call: ast.Call) -> str:
@@ -106,7 +115,7 @@ def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         yield from ((name.id, value) for name, value in zip(names, values, strict=False) if isinstance(name, ast.Name))
 
 
-def _cut(node: ast.AST) -> Iterator[tuple[str, str]]:
+def cut_of(node: ast.AST) -> Iterator[tuple[str, str]]:
     """The name of what is cut, and which part is left: "head" of `x[:, :-1]`, "tail" of `x[:, 1:]`."""
     if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
         return

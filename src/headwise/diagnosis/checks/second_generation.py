@@ -17,7 +17,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Record, record
 from headwise.source import is_installed
 
-__all__ = ["generation_suspects"]
+__all__ = ["fresh", "generation_suspects", "is_published"]
 
 METHODS = ("generate", "sample", "decode", "predict", "greedy_decode", "translate")
 # what a method that generates calls the number of tokens, and how many it is asked for
@@ -38,21 +38,21 @@ def generation_suspects(run: Run) -> list[Suspect]:
     The same method of another copy of the module gives what the first call gave, so that what is kept is to blame.
     """
     kind = type(run.target)
-    if not isinstance(run.target, nn.Module) or not isinstance(run.plan.target, type) or _is_published(kind):
+    if not isinstance(run.target, nn.Module) or not isinstance(run.plan.target, type) or is_published(kind):
         return []
     names = _names(kind)
-    inner = {type(module) for module in run.target.modules() if not _is_published(type(module))}
+    inner = {type(module) for module in run.target.modules() if not is_published(type(module))}
     if any(name.startswith(FORGETTING) for each in inner for name in _names(each)) or _draws_its_own(run.target):
         return []
     name = next((method for method in METHODS if method in names), "")
     arguments = _arguments(run, name) if name else None
     if arguments is None:
         return []
-    model, other = _fresh(run), _fresh(run)
+    model, other = fresh(run), fresh(run)
     first = _recorded(model, name, arguments, run)
     if first.failure is not None or not _is_same(first, _recorded(other, name, arguments, run)):
         return []
-    states = (model.state_dict().values(), _fresh(run).state_dict().values())
+    states = (model.state_dict().values(), fresh(run).state_dict().values())
     if any(not torch.equal(a, b) for a, b in zip(*states, strict=True)):
         # what is registered is kept on purpose
         return []
@@ -74,7 +74,7 @@ def _draws_its_own(model: nn.Module) -> bool:
     return any(isinstance(value, torch.Generator) for module in model.modules() for value in vars(module).values())
 
 
-def _is_published(kind: type) -> bool:
+def is_published(kind: type) -> bool:
     return is_installed(getattr(inspect.getmodule(kind), "__file__", None) or "")
 
 
@@ -94,7 +94,7 @@ def _arguments(run: Run, name: str) -> dict[str, Any] | None:
     return handed if any(isinstance(value, Tensor) for value in handed.values()) else None
 
 
-def _fresh(run: Run) -> nn.Module:
+def fresh(run: Run) -> nn.Module:
     """The module as it was built, with nothing kept of a call."""
     with default_dtype(torch.float64):
         return readied(run.plan.build(run.sizes), torch.float64, training=False)

@@ -43,7 +43,54 @@ STATEFUL = Template(
 """,
 )
 
+# token after token by a method of its own
+STEPS = Template(
+    "STEPS",
+    f"""{IMPORTS}class Attention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.n_heads = n_heads
+        self.qkv_proj = nn.Linear(d_model, 3 * d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def split(self, x):
+        return self.qkv_proj(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+
+    def forward(self, x):
+        q, k, v = self.split(x)
+        context = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out_proj(context.transpose(1, 2).flatten(2))
+
+    def step(self, x, state=None):
+        q, k, v = self.split(x[:, None])
+        if state is not None:
+            k, v = torch.cat([state[0], k], dim=2), torch.cat([state[1], v], dim=2)
+        context = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.out_proj(context.transpose(1, 2).flatten(2))[:, 0], (k, v)
+""",
+)
+
 FAULTS = (
+    Fault(
+        "step-differs", FAULT, "law",
+        STEPS(
+            ("torch.cat([state[1], v], dim=2)", "torch.cat([v, state[1]], dim=2)"),
+            at="q, k, v = self.split(x[:, None])",
+        ),
+        Words(
+            "{name} gives other results for token after token than forward for all of them.",
+            "What is generated is not what was trained.",
+            "Keep keys and values in the order in which they came, at their own positions, and compute the rest as "
+            "forward does.",
+        ),
+        Words(
+            "{name} 逐个处理 token 得到的结果，与 forward 一次处理全部 token 的结果不同。",
+            "生成时用的不是训练出来的模型。",
+            "按到来的顺序、在各自的位置上保存键和值，其余的与 forward 算得一样。",
+        ),
+    ),
     Fault(
         "causal-cache", FAULT, "law",
         CACHED(("tril(m - n)", "tril()")),

@@ -57,7 +57,50 @@ LOCAL = Template(
 """.replace("        self.dropout = nn.Dropout(0.1)\n", ""),
 )
 
+# a model of the next token that takes its own loss
+NEXT = Template(
+    "NEXT",
+    f"""{IMPORTS}class Attention(nn.Module):
+    def __init__(self, vocabulary, d_model, n_heads):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.n_heads = n_heads
+        self.embedding = nn.Embedding(vocabulary, d_model)
+        self.qkv_proj = nn.Linear(d_model, 3 * d_model)
+        self.out_proj = nn.Linear(d_model, vocabulary)
+
+    def forward(self, ids, with_loss=False):
+        # ids: (batch, tokens)
+        qkv = self.qkv_proj(self.embedding(ids)).unflatten(-1, (3, self.n_heads, -1))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        context = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        logits = self.out_proj(context.transpose(1, 2).flatten(2))
+        if not with_loss:
+            return logits
+        return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+""",
+)
+
 FAULTS = (
+    Fault(
+        "loss-shift", FAULT, "law",
+        NEXT(
+            ("logits[:, :-1].flatten(0, 1)", "logits[:, 1:].flatten(0, 1)"),
+            ("ids[:, 1:].flatten()", "ids[:, :-1].flatten()"),
+            at="return nn.functional.cross_entropy(",
+        ),
+        Words(
+            "The loss holds each output against a token of {name} that this output has seen.",
+            "It learns to repeat its input: the loss becomes small, and what is generated makes no sense.",
+            "Hold the outputs but the last, [:, :-1], against the tokens but the first, [:, 1:].",
+        ),
+        Words(
+            "损失把每个输出与它已经看到的 {name} 的 token 相比。",
+            "学到的是重复输入：损失变得很小，生成的内容却没有意义。",
+            "用除最后一个以外的输出 [:, :-1] 与除第一个以外的 token [:, 1:] 相比。",
+        ),
+    ),
     Fault(
         "causal-across", FAULT, "layout",
         DECODER(("is_causal=False", "is_causal=True"), at="return tgt +"),

@@ -1,0 +1,118 @@
+"""Shifted losses: whether a class that looks back takes its loss of tokens that it has been shown."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.dataflow import Run
+from headwise.diagnosis.checks.next_tokens import assigned_in, cut_of, losses_of, read_class
+from headwise.diagnosis.distance import distance
+from headwise.diagnosis.plans.mask_variants import looks_back
+from headwise.diagnosis.suspects import Suspect
+from headwise.source import Span, is_installed
+
+__all__ = ["shown_targets"]
+
+# how the output that is held against a token stands to it
+SHIFTS = {("tail", "head"): 1, ("", ""): 0}
+# what only changes the form of a tensor
+FORMS = frozenset({"view", "reshape", "flatten", "contiguous", "long", "transpose"})
+# losses of sequences that are not held token against token
+OTHERS = frozenset({"ctc_loss"})
+NEAR = 1e-9
+
+
+def shown_targets(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
+    """The loss of a forward whose outputs are held against tokens of its own input that they have seen: `x[:, 1:]`
+    against `ids[:, :-1]`, or all against all.
+
+    Proved by runs in which such a token alone is another: the output that should tell it differs.
+    """
+    kind = type(run.target)
+    if not isinstance(run.target, nn.Module) or run.output is None or not looks_back(run):
+        return []
+    file = inspect.getsourcefile(kind) if hasattr(kind, "forward") else None
+    if file is None or is_installed(file):
+        return []
+    tree, _ = read_class(kind)
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "forward")
+    for forward in functions:
+        for loss, name, shift in _held(forward):
+            tokens = run.named.get(name)
+            is_ids = tokens is not None and not tokens.is_floating_point() and tokens.ndim == len(("batch", "tokens"))
+            if is_ids and _is_shown(run, rerun, name, shift):
+                line = inspect.getsourcelines(kind)[1] + loss.args[0].lineno - 1
+                place = Span(file, f"{kind.__name__}.forward", line)
+                return [Suspect("loss-shift", place, said={"name": name}, proved=True)]
+    return []
+
+
+def _held(forward: ast.FunctionDef) -> Iterator[tuple[ast.Call, str, int]]:
+    """The losses of a forward, the argument against whose tokens they hold its output, and by how much the output that
+    is held against a token stands behind it.
+    """
+    assigned, arguments = assigned_in(forward), {each.arg for each in forward.args.args[1:]}
+    for loss in losses_of(forward):
+        if len(loss.args) < len(("output", "target")) or ast.unparse(loss.func).rpartition(".")[2] in OTHERS:
+            continue
+        output, target = (_resolved(each, assigned) for each in loss.args[:2])
+        name = _base(target)
+        shift = SHIFTS.get((_cut(output), _cut(target)))
+        if shift is not None and name in arguments and name not in assigned and _base(output) not in arguments:
+            yield loss, name, shift
+
+
+def _resolved(value: ast.expr, assigned: Mapping[str, ast.expr]) -> ast.expr:
+    """What an argument is, where it is a name that was given to a part of something just before."""
+    bare = _form(value)
+    if isinstance(bare, ast.Name) and isinstance(_form(assigned.get(bare.id, bare)), ast.Subscript | ast.Name):
+        return assigned.get(bare.id, bare)
+    return value
+
+
+def _form(value: ast.expr) -> ast.expr:
+    """What is given another form."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in FORMS:
+        value = value.func.value
+    return value
+
+
+def _base(value: ast.expr) -> str:
+    value = _form(value)
+    while isinstance(value, ast.Subscript):
+        value = _form(value.value)
+    return value.id if isinstance(value, ast.Name) else ""
+
+
+def _cut(value: ast.expr) -> str:
+    """Which part is left: "head" of `x[:, :-1]`, "tail" of `x[:, 1:]`; "": all; "?": another."""
+    value = _form(value)
+    if not isinstance(value, ast.Subscript):
+        return ""
+    return next((which for _, which in cut_of(value)), "?")
+
+
+def _is_shown(run: Run, rerun: Callable[..., Run], name: str, shift: int) -> bool:
+    """Whether the output so many places behind a token changes with it."""
+    tokens, output = run.named[name], run.output
+    length = tokens.shape[1]
+    if output is None or output.ndim <= tokens.ndim or output.shape[: tokens.ndim] != tokens.shape:
+        return False
+    for place in range(length - shift):
+
+        def change(_: Any, options: dict[str, Any], place: int = place) -> None:
+            ids: Tensor = options[name].clone()
+            # another that is there too
+            ids[:, place] = torch.where(ids[:, place] == ids.min(), ids.max(), ids.min())
+            options[name] = ids
+
+        again: Run = rerun(more_change=change)
+        if again.output is None or distance(output[:, place + shift], again.output[:, place + shift]) <= NEAR:
+            return False
+    return True
