@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from itertools import pairwise
 from typing import Any
