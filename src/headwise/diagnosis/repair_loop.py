@@ -91,8 +91,9 @@ def _suspects(exam: Examination) -> list[Suspect]:
     exam.is_understood = exam.is_understood or len(projections) > 1
     if run.failure is not None:
         suspect = checks("call", None, crash_suspect, run, exam)
-        if suspect is not None and suspect.kind == "mask-raises" and not exam.is_mask_sure:
-            variant = checks("call", None, taken_otherwise, exam.plan, exam.user_files)
+        if suspect is not None and suspect.kind == "mask-raises":
+            is_sure = exam.is_mask_sure
+            variant = checks("call", None, taken_otherwise, exam.plan, exam.user_files, is_sure=is_sure)
             # with what was put right so far it may fail as well
             if variant is not None and exam.run(plan=variant).failure is None:
                 exam.plan = variant

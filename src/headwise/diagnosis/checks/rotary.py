@@ -217,14 +217,16 @@ def _turns(run: Run, entry: MarkedOp, operand: Tensor) -> list[MarkedOp]:
     """The products with cosines and sines on the way to an operand, since it was projected."""
     chain = chain_of(run, entry, operand)
     last = max((place for place, each in enumerate(chain) if each.joint is not None), default=-1)
-    out = []
+    out, is_complex = [], False
     for op in chain[last + 1 :]:
         if op.name not in ("*", "mul", "*=", "mul_"):
             continue
         for value in (tensor.value for tensor in op.unmarked_inputs):
             if value is not None and value.numel() > 1 and _is_circular(value):
                 out.append(op)
-    return out
+                is_complex |= value.is_complex()
+    # a cosine alone turns nothing
+    return out if is_complex or len(out) > 1 else []
 
 
 def _is_circular(value: Tensor) -> bool:

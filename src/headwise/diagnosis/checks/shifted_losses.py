@@ -37,8 +37,8 @@ def shown_targets(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     kind = type(run.target)
     if not isinstance(run.target, nn.Module) or run.output is None or not looks_back(run):
         return []
-    file = inspect.getsourcefile(kind) if hasattr(kind, "forward") else None
-    if file is None or is_installed(file):
+    file = getattr(getattr(inspect.unwrap(kind.forward), "__code__", None), "co_filename", "")
+    if not file or is_installed(file):
         return []
     tree, _ = read_class(kind)
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "forward")

@@ -13,7 +13,7 @@ from headwise.calls import Plan, Reading, call_role, callee, mask_arguments, mas
 from headwise.dataflow import Manner, attentions, is_laid_over, run
 from headwise.diagnosis.checks.mask import is_reached
 from headwise.diagnosis.checks.mask_arguments import is_unread, withheld
-from headwise.diagnosis.plans.mask_variants import FinitePlan, said_shapes
+from headwise.diagnosis.plans.mask_variants import FinitePlan, said_lines, said_shapes
 from headwise.diagnosis.plans.small_sizes import small
 from headwise.diagnosis.run_memory import RunMemory
 
@@ -134,15 +134,20 @@ def _with_mask(masked: Plan, name: str, reading: Reading, files: Sequence[str]) 
     return None
 
 
-def taken_otherwise(masked: Plan, files: Sequence[str]) -> Plan | None:
+def taken_otherwise(masked: Plan, files: Sequence[str], *, is_sure: bool = False) -> Plan | None:
     """A plan whose mask fails with one of another kind, which runs and meets scores; None: there is none, or words say
-    that it takes this one. What fails with a mask that nobody said it takes is no fault of it.
+    that it takes this one. What fails with a mask that nobody said it takes is no fault of it. is_sure: what it means
+    is known.
     """
     declared = masked.call.get("_mask", {})
     try:
-        if list(declared["shape"]) in said_shapes(masked.target, masked.mask, keys=_keys(masked)):
+        is_said = is_sure or list(declared["shape"]) in said_shapes(masked.target, masked.mask, keys=_keys(masked))
+        if is_said and any("bool" in line.lower() for line in said_lines(masked.target, masked.mask)):
             return None
         ways = masks(masked.mask, read(masked.target, masked.namespace), keys=_keys(masked))
+        if is_said:
+            # what it holds is not said, as its axes are
+            ways = iter([{**declared, "dtype": kind} for kind in ("int", "float") if kind != declared.get("dtype")])
     except (KeyError, TypeError, ValueError, OSError):
         return None
     others = (replace(masked, call={**masked.call, "_mask": dict(each)}) for each in ways if each != declared)
