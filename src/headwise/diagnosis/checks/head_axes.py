@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from headwise.dataflow import LAYERS, AttentionOps, MarkedOp, Marks, Run, attentions, chain_of, place_of
-from headwise.diagnosis.checks.head_layout import LayoutProblem, Side, layout_problems, leaving, sides
+from headwise.diagnosis.checks.head_layout import LayoutProblem, Side, layout_problems, sides
+from headwise.diagnosis.checks.output_layout import leaving
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import Span

@@ -17,8 +17,9 @@ from headwise.dataflow import (
     sample_of,
 )
 from headwise.diagnosis.checks.head_axes import Rerun, handed, movements_of, taken_problems, untransposed_heads
-from headwise.diagnosis.checks.head_layout import LayoutProblem, leaving
+from headwise.diagnosis.checks.head_layout import LayoutProblem
 from headwise.diagnosis.checks.inputs import makings, redirected
+from headwise.diagnosis.checks.output_layout import leaving
 from headwise.diagnosis.checks.rearrangements import Rearrangement, rearrangements, sums_alone, turns, unmet_weights
 from headwise.diagnosis.checks.untaken_branches import is_chosen
 from headwise.diagnosis.checks.windows import windows_back
