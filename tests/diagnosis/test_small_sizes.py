@@ -6,12 +6,12 @@ from math import prod
 import torch
 from torch import nn
 
-from headwise.calls import find
+from headwise.calls import evaluated, find
 from headwise.calls.symbols import LEGEND, MORE
 from headwise.dataflow import Run
 from headwise.diagnosis.entry_point import doctor
 from headwise.diagnosis.examination import Examination
-from headwise.diagnosis.plans.small_sizes import small
+from headwise.diagnosis.plans.small_sizes import WORD, small
 from headwise.diagnosis.run_memory import HELD
 from headwise.recording import record
 
@@ -121,6 +121,36 @@ def test_there_are_few_windows_as_these_multiply_all():
     counts = {sizes[each.name] for each in windows}
     assert len(counts) == len(windows) > 1
     assert prod(counts) < sizes["B"] * sizes["L"]
+
+
+class Windows(nn.Module):
+    """Windows of an image that it is built for."""
+
+    def __init__(self, dim, resolution, heads, window=7):
+        super().__init__()
+        self.sides, self.window, self.heads = resolution, window, heads
+        assert resolution[0] % window == 0
+        assert resolution[1] % window == 0
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        (h, w), size = self.sides, self.window
+        b, count, width = x.shape
+        assert count == h * w
+        x = x.view(b, h // size, size, w // size, size, width).transpose(2, 3).reshape(-1, size * size, width)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        x = self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return x.view(b, h // size, w // size, size, size, width).transpose(2, 3).reshape(b, count, width)
+
+
+def test_sizes_that_follow_from_others_follow_from_those_that_were_made_small():
+    plan = find(Windows, namespace=globals(), user_files=(__file__,)).plans[0]
+    sizes = small(plan)
+    bound = {each.name: each.equals for each in plan.symbols if each.equals}
+    # the image follows from the windows, and its tokens from the image
+    assert any(set(WORD.findall(equals)) & bound.keys() for equals in bound.values())
+    assert {name: sizes[name] for name in bound} == {name: evaluated(equals, sizes) for name, equals in bound.items()}
+    assert prod(sizes[each] for each in "BLD") < 10**5
 
 
 HUGE = """import torch

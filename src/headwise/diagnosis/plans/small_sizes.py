@@ -53,9 +53,7 @@ def small(plan: Plan) -> dict[str, int]:
         size = wanted * 2 if symbol.even and wanted % 2 else wanted
         size = size if symbol.times == 1 else symbol.times
         out[symbol.name] = usual[symbol.name] if size < symbol.least else size
-    for symbol in plan.symbols:
-        if symbol.equals:
-            out[symbol.name] = evaluated(symbol.equals, out)
+    _bind(plan, out)
     out |= _rooms(plan, out)
     return out if _numbers(plan, out) <= MOST else _lessened(plan, out)
 
@@ -81,10 +79,15 @@ def distinct(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
         while size > 1 and (factor * size in out.values() or not _is_prime(size)):
             size += 1
         out[symbol.name] = factor * size
+    _bind(plan, out)
+    return out
+
+
+def _bind(plan: Plan, sizes: dict[str, int]) -> None:
+    """Give the sizes that follow from others, each after those that it follows from."""
     for symbol in plan.symbols:
         if symbol.equals:
-            out[symbol.name] = evaluated(symbol.equals, out)
-    return out
+            sizes[symbol.name] = evaluated(symbol.equals, sizes)
 
 
 def _is_prime(size: int) -> bool:
@@ -95,7 +98,8 @@ def level(plan: Plan) -> dict[str, int]:
     """Small sizes of which all that is counted, samples and tokens along each axis, is one number."""
     counted = {each.name for each in _counted(plan)}
     out = {name: COUNT if name in counted else size for name, size in small(plan).items()}
-    return out | {each.name: evaluated(each.equals, out) for each in plan.symbols if each.equals}
+    _bind(plan, out)
+    return out
 
 
 def squared(plan: Plan) -> Plan | None:
@@ -119,7 +123,7 @@ def _lessened(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
         among = FEW.values() if axis.said == "windows" else SIDES
         size = next((size for size in among if size not in out.values()), out[axis.name])
         out[axis.name] = min(size, out[axis.name])
-        out |= {symbol.name: evaluated(symbol.equals, out) for symbol in plan.symbols if symbol.equals}
+        _bind(plan, out)
     return out
 
 
