@@ -55,12 +55,13 @@ def downstream(run: Run, entry: MarkedOp) -> Iterator[MarkedOp]:
 
 def reader(run: Run, total: TokenSum) -> MarkedOp | None:
     """The product of queries with a sum over tokens; None: no tokens read it."""
-    numbers = set(total.product.results)
+    numbers, held = set(total.product.results), "token" if total.is_running else "state"
     for entry in downstream(run, total.product):
-        others = [m for m, tensor in zip(entry.given, entry.inputs, strict=True) if tensor.number not in numbers]
+        pairs = zip(entry.inputs, entry.given, strict=True)
+        kinds = {(tensor.number in numbers, marks.kind) for tensor, marks in pairs if marks is not None}
         numbers |= entry.results
         is_product = entry.joint is not None or entry.last == "einsum"
-        if entry.at > total.total.at and is_product and any(m is not None and m.kind == "token" for m in others):
+        if entry.at > total.total.at and is_product and kinds >= {(True, held), (False, "token")}:
             return entry
     return None
 
