@@ -177,6 +177,8 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     reported = {(each.span.file, each.span.line) for each in exam.suspects if each.span is not None}
     shown = [each for name, check in ANY for each in exam.checks.all(name, check, run)]
     out = [each for each in shown if each.span is None or (each.span.file, each.span.line) not in reported]
+    if not exam.suspects:
+        out += exam.checks.all("cache", run.fact, step_methods, run)
     if not attentions(run):
         return out
     kinds = {each.general for each in exam.suspects}
@@ -193,7 +195,6 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     if not exam.suspects:
         out += exam.checks.all("second call", run.fact, generation_suspects, run)
         out += exam.checks.all("inputs", run.fact, shown_targets, run, free)
-        out += exam.checks.all("cache", run.fact, step_methods, run)
     out += exam.checks.all("rotation", run.fact, rotating_suspects, free)
     out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
     return out

@@ -133,7 +133,7 @@ def _of_sums(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     suspects = exam.checks.all("weights", normaliser_suspects, free, freely)
     exam.is_understood = bool(weighed_sums(free, freely))
     if not suspects and exam.plan.mask:
-        suspects = exam.checks.all("mask", normaliser_suspects, run, exam.run)
+        suspects = exam.checks.all("mask", normaliser_suspects, run, exam.run, is_masked=exam.is_understood)
         suspects = suspects or exam.checks.all("mask", unhidden_tokens, run, exam.run)
     return suspects
 

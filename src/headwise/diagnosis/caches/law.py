@@ -115,10 +115,13 @@ def may_keep(decoder: Decoder) -> bool:
 
 def guess_of(decoder: Decoder, way: CacheProtocol) -> str:
     """What of a step is our guess; "": nothing, as a target that looks back only is handed what its own call returned
-    or kept, and nothing else is left that a caller may say.
+    or kept, and nothing else is left that a caller may say. What is kept in fewer bits gives other numbers.
     """
     said = {*way.names, *way.options, *way.starts, *way.positions, *way.tables, *way.plan.call}
     run = decoder.whole(TOKENS, recorded=True).run
+    kept_in = [each for value in decoder.parts(way, (3, 1)).cache.values() for each in tensors([value])]
+    if any(each.dtype != decoder.dtype for each in kept_in):
+        return "cache"
     is_told = way.is_own and bool(way.names) and {each.name for each in parameters(callee(decoder.plan.target))} <= said
     return "" if is_told and run is not None and looks_back(run) else "cache"
 

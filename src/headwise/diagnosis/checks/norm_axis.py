@@ -49,18 +49,26 @@ def _elsewhere(run: Run, side: Any) -> Iterator[tuple[int, str]]:
             continue
         t, f = marks.arrays["t"], marks.arrays["f"]
         axis, last = _axis_of(entry, t.ndim), t.ndim - 1
-        if axis == last or not is_constant(t, last):
+        if axis is None or axis == last or not is_constant(t, last):
             continue
         if not is_constant(t, axis):
             yield entry.at, "norm-over-tokens"
-        elif not is_constant(f, axis) and not is_constant(f, last):
+        elif not is_constant(f, axis) and _along(f, last) == set(side.f[0, 0].tolist()) != _along(f, axis):
+            # the product sums the features, and these lie along the last axis
             yield entry.at, "norm-over-heads"
 
 
-def _axis_of(entry: MarkedOp, count: int) -> int:
+def _along(marks: Tensor, axis: int) -> set[int]:
+    """The marks along an axis, at the beginning of all others."""
+    return set(marks.movedim(axis, 0).flatten(1)[:, 0].tolist())
+
+
+def _axis_of(entry: MarkedOp, count: int) -> int | None:
+    """The axis along which a norm goes; None: it is of several, or a sum that shares keys out and no length."""
     args, options = entry.rules
     axis = options.get("dim", args[2] if len(args) > 2 else DEFAULT_AXIS)
-    return int(axis) % count
+    p = options.get("p", args[1] if len(args) > 1 else 2.0)
+    return int(axis) % count if isinstance(axis, int) and p != 1 else None
 
 
 def _along_features(entry: MarkedOp) -> Callable[..., Any]:

@@ -133,7 +133,8 @@ def unregistered(run: Run) -> list[Suspect]:
     registered = {id(each) for each in run.target.parameters()}
     for entry in run.seen:
         for tensor in entry.tensors:
-            if isinstance(tensor, nn.Parameter) and id(tensor) not in registered:
+            # what is frozen may be kept out of the way on purpose
+            if isinstance(tensor, nn.Parameter) and tensor.requires_grad and id(tensor) not in registered:
                 holder = holder_of(run.target, tensor)
                 span = None if holder is None else assigned(holder[0], [holder[1]])
                 change = None if holder is None else _registered(run.target, *holder)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import Run
+from headwise.dataflow import AttentionOps, Run, attentions, find_pattern
 from headwise.diagnosis.checks.next_tokens import assigned_in, cut_of, losses_of, read_class
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.plans.mask_variants import looks_back
@@ -19,23 +19,22 @@ from headwise.source import Span, is_installed
 
 __all__ = ["shown_targets"]
 
-# how the output that is held against a token stands to it
-SHIFTS = {("tail", "head"): 1, ("", ""): 0}
 # what only changes the form of a tensor
 FORMS = frozenset({"view", "reshape", "flatten", "contiguous", "long", "transpose"})
-# losses of sequences that are not held token against token
-OTHERS = frozenset({"ctc_loss"})
+# torch's losses of one token each, as functions and as modules
+LOSSES, MODULES = frozenset({"cross_entropy", "nll_loss"}), (nn.CrossEntropyLoss, nn.NLLLoss)
 NEAR = 1e-9
 
 
 def shown_targets(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
-    """The loss of a forward whose outputs are held against tokens of its own input that they have seen: `x[:, 1:]`
-    against `ids[:, :-1]`, or all against all.
+    """The loss of a forward whose outputs are held against the tokens before their own, which they have seen:
+    `x[:, 1:]` against `ids[:, :-1]`.
 
-    Proved by runs in which such a token alone is another: the output that should tell it differs.
+    Proved by runs in which such a token alone is another: the output that should tell it differs. What looks ahead too,
+    as one half of a model of both directions does, is held so on purpose.
     """
     kind = type(run.target)
-    if not isinstance(run.target, nn.Module) or run.output is None or not looks_back(run):
+    if not isinstance(run.target, nn.Module) or run.output is None or not all(map(_looks_back, attentions(run))):
         return []
     file = getattr(getattr(inspect.unwrap(kind.forward), "__code__", None), "co_filename", "")
     if not file or is_installed(file):
@@ -43,29 +42,37 @@ def shown_targets(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     tree, _ = read_class(kind)
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "forward")
     for forward in functions:
-        for loss, name, shift in _held(forward):
+        for loss, name in _held(forward, run.target):
             tokens = run.named.get(name)
             is_ids = tokens is not None and not tokens.is_floating_point() and tokens.ndim == len(("batch", "tokens"))
-            if is_ids and _is_shown(run, rerun, name, shift):
+            if is_ids and looks_back(run) and _is_shown(run, rerun, name):
                 line = inspect.getsourcelines(kind)[1] + loss.args[0].lineno - 1
                 place = Span(file, f"{kind.__name__}.forward", line)
                 return [Suspect("loss-shift", place, said={"name": name}, proved=True)]
     return []
 
 
-def _held(forward: ast.FunctionDef) -> Iterator[tuple[ast.Call, str, int]]:
-    """The losses of a forward, the argument against whose tokens they hold its output, and by how much the output that
-    is held against a token stands behind it.
+def _looks_back(attention: AttentionOps) -> bool:
+    """Whether no query of an attention sees a later key, as far as that is known."""
+    sight = find_pattern(attention)
+    return sight is None or not bool(sight.visible[sight.column > sight.row].any())
+
+
+def _held(forward: ast.FunctionDef, target: nn.Module) -> Iterator[tuple[ast.Call, str]]:
+    """The losses of a forward that hold its output but for the first token against the tokens of an argument but the
+    last, and that argument.
     """
     assigned, arguments = assigned_in(forward), {each.arg for each in forward.args.args[1:]}
     for loss in losses_of(forward):
-        if len(loss.args) < len(("output", "target")) or ast.unparse(loss.func).rpartition(".")[2] in OTHERS:
+        called = ast.unparse(loss.func).rpartition(".")[2]
+        is_torch = called in LOSSES or isinstance(getattr(target, called, None), MODULES)
+        if len(loss.args) < len(("output", "target")) or not is_torch:
             continue
-        output, target = (_resolved(each, assigned) for each in loss.args[:2])
-        name = _base(target)
-        shift = SHIFTS.get((_cut(output), _cut(target)))
-        if shift is not None and name in arguments and name not in assigned and _base(output) not in arguments:
-            yield loss, name, shift
+        output, tokens = (_resolved(each, assigned) for each in loss.args[:2])
+        name = _base(tokens)
+        is_turned = (_cut(output), _cut(tokens)) == ("tail", "head")
+        if is_turned and name in arguments and name not in assigned and _base(output) not in arguments:
+            yield loss, name
 
 
 def _resolved(value: ast.expr, assigned: Mapping[str, ast.expr]) -> ast.expr:
@@ -98,13 +105,13 @@ def _cut(value: ast.expr) -> str:
     return next((which for _, which in cut_of(value)), "?")
 
 
-def _is_shown(run: Run, rerun: Callable[..., Run], name: str, shift: int) -> bool:
-    """Whether the output so many places behind a token changes with it."""
+def _is_shown(run: Run, rerun: Callable[..., Run], name: str) -> bool:
+    """Whether the output behind each token changes with it."""
     tokens, output = run.named[name], run.output
     length = tokens.shape[1]
     if output is None or output.ndim <= tokens.ndim or output.shape[: tokens.ndim] != tokens.shape:
         return False
-    for place in range(length - shift):
+    for place in range(length - 1):
 
         def change(_: Any, options: dict[str, Any], place: int = place) -> None:
             ids: Tensor = options[name].clone()
@@ -113,6 +120,6 @@ def _is_shown(run: Run, rerun: Callable[..., Run], name: str, shift: int) -> boo
             options[name] = ids
 
         again: Run = rerun(more_change=change)
-        if again.output is None or distance(output[:, place + shift], again.output[:, place + shift]) <= NEAR:
+        if again.output is None or distance(output[:, place + 1], again.output[:, place + 1]) <= NEAR:
             return False
     return True

@@ -24,11 +24,14 @@ def single_entries(run: Run) -> list[Suspect]:
     if _has_one(run.target):
         return []
     taken = {tensor.number for entry in run.seen for tensor in entry.inputs}
-    for entry in run.seen:
-        if entry.last in SOFTMAXES and entry.results & taken:
-            axis, shape = _axis(entry), entry.inputs[0].shape
-            if axis is not None and shape[axis] == 1 and any(size > 1 for size in shape):
-                return [Suspect("softmax-single-entry", entry.span, proved=True)]
+    softmaxes = [(entry, _axis(entry)) for entry in run.seen if entry.last in SOFTMAXES]
+    # the first of a loop over tokens has one key, and the next more
+    wider = {entry.span for entry, axis in softmaxes if axis is not None and entry.inputs[0].shape[axis] > 1}
+    for entry, axis in softmaxes:
+        shape = entry.inputs[0].shape
+        is_single = axis is not None and shape[axis] == 1 and any(size > 1 for size in shape)
+        if is_single and entry.results & taken and entry.span not in wider:
+            return [Suspect("softmax-single-entry", entry.span, proved=True)]
     return []
 
 

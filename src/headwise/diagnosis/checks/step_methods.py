@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +18,7 @@ from headwise.dataflow import Run, default_dtype
 from headwise.diagnosis.checks.second_generation import fresh, is_published
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import tensors
+from headwise.recording import record, tensors
 from headwise.source import Span
 
 __all__ = ["step_methods"]
@@ -27,42 +30,75 @@ STATE = re.compile(r"state|cache|past|mem|hidden|buf|(^|_)kv($|_)|carry")
 PLACE = re.compile(r"^(?:t|i|pos|position|index|idx|offset|start_pos|step|time_?step)$")
 # so many tokens are fewer than any window holds
 TOKENS = 3
+ENDS = range(1, TOKENS + 2)
 NEAR = 1e-6
 
 
 def step_methods(run: Run) -> list[Suspect]:
     """A method that takes token after token, and gives other results than forward, which looks back only.
 
-    Proved by both, of the same module and the same tokens.
+    Proved by both, of the same module and the same tokens. Another method that happens to be called so is left: one
+    that forgets the tokens before, that runs other layers than forward or is called by it, that makes what forward
+    gives on its way and hands on something made of it, or tells the next token instead of this one.
     """
     kind, name = type(run.target), next(iter(run.known), "")
     if not isinstance(run.target, nn.Module) or is_published(kind) or len(run.known) != 1 or run.output is None:
         return []
     method = next((each for each in dir(kind) if STEP.match(each) and callable(getattr(kind, each))), "")
     tokens = run.given[name]
-    if not method or run.output.shape[:2] != tokens.shape[:2] or run.output.ndim < len("btf"):
+    is_called = any(span.function.endswith(f".{method}") for span in run.spans)
+    if not method or is_called or run.output.shape[:2] != tokens.shape[:2] or run.output.ndim < len("btf"):
         return []
     plain = {key: value for key, value in run.plan.call.items() if isinstance(value, bool | int | float)}
     with torch.no_grad(), torch.random.fork_rng(devices=()), default_dtype(torch.float64):
-        model = fresh(run)
         try:
-            wholes = [first_tensor(model(**{name: tokens[:, :end]}, **plain)) for end in range(1, TOKENS + 1)]
-            if not _looks_back(wholes):
-                return []
-            steps = _stepped(model, method, tokens)
+            model = fresh(run)
+            forward = _called(model, lambda it: [first_tensor(it(**{name: tokens[:, :end]}, **plain)) for end in ENDS])
+            steps = _called(model, lambda it: _stepped(it, method, tokens))
+            others = _called(model, lambda it: _stepped(it, method, tokens.roll(1, dims=1)))
         except Exception:  # noqa: BLE001  a stranger's: how it is meant to be called is not known
             return []
-    last = [whole[:, -1] for whole in wholes]
-    if [step.numel() for step in steps] != [each.numel() for each in last]:
+    wholes = forward.result
+    if forward.layers != steps.layers or not _looks_back(wholes) or len(steps.result) < TOKENS:
         return []
-    error = max(distance(step.reshape(each.shape), each) for step, each in zip(steps, last, strict=True))
-    if error <= NEAR:
+    last = [whole[:, -1] for whole in wholes[:TOKENS]]
+    is_right = any(all(map(_is_near, steps.result, rows)) for rows in (last, [whole[:, -1] for whole in wholes[1:]]))
+    # the second token comes third, behind another than before
+    is_forgetful = _is_near(others.result[-1], steps.result[1])
+    is_made_of_it = any(_is_near(value, last[-1]) for value in steps.values)
+    if is_right or is_forgetful or is_made_of_it or [t.numel() for t in steps.result] != [t.numel() for t in last]:
         return []
+    error = max(distance(step.reshape(each.shape), each) for step, each in zip(steps.result, last, strict=True))
     code = inspect.unwrap(getattr(kind, method)).__code__
     lines = (number for *_, number in code.co_lines() if number is not None and number > code.co_firstlineno)
     place = Span(code.co_filename, code.co_qualname, min(lines, default=code.co_firstlineno))
     said = {"name": method, "how": "stepped"}
     return [Suspect("step-differs", place, said=said, proved=True, evidence=f"{error:.4g}")]
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """What calls of a copy of a module gave. layers: the names of those that ran; values: all tensors on the way."""
+
+    result: list[Tensor]
+    layers: frozenset[str]
+    values: list[Tensor]
+
+
+def _called(model: nn.Module, call: Callable[[nn.Module], list[Tensor]]) -> _Calls:
+    own, layers = copy.deepcopy(model), set[str]()
+    for name, layer in own.named_modules():
+        if name and not any(layer.children()):
+            layer.register_forward_hook(lambda *_, name=name: layers.add(name))
+    recording = record(lambda: call(own), model=own, values=True)
+    if recording.failure is not None:
+        raise recording.failure.error
+    values = [each.value for op in recording.operations for each in op.outputs if each.value is not None]
+    return _Calls(recording.result, frozenset(layers), values)
+
+
+def _is_near(a: Tensor, b: Tensor) -> bool:
+    return a.numel() == b.numel() and distance(a.reshape(b.shape).to(b.dtype), b) <= NEAR
 
 
 def first_tensor(result: Any) -> Tensor:
@@ -96,4 +132,8 @@ def _stepped(model: nn.Module, method: str, tokens: Tensor) -> list[Tensor]:
             if not isinstance(result, tuple) or len(result) < len(("output", "state")):
                 return []
             handed[state.name] = result[1] if len(result) == len(("output", "state")) else result[1:]
+        kept = [each.dtype for each in tensors([handed, *vars(model).values()]) if each.is_floating_point()]
+        if not set(kept) <= {out[0].dtype} or any(each.dtype == torch.int8 for each in tensors([handed])):
+            # what is kept in fewer bits gives other numbers
+            return []
     return out

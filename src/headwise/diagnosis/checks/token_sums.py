@@ -16,6 +16,7 @@ from headwise.diagnosis.token_weights import NOTHING, hidden_share, weighed, wei
 __all__ = ["normaliser_suspects", "unhidden_tokens"]
 
 ADDING = frozenset({"sum", "cumsum", "mean"})
+FILLS = frozenset({"masked_fill", "masked_fill_", "where"})
 MULTIPLIED = frozenset({"*", "*=", "mul"})
 
 
@@ -36,17 +37,18 @@ class _AddedUp:
         return f"{self.name}(dim={self.axis}{', keepdim=True' * self.keeps})"
 
 
-def normaliser_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
+def normaliser_suspects(run: Run, rerun: Callable[..., Run], *, is_masked: bool = False) -> list[Suspect]:
     """The sum of keys by which a weighted sum is divided, where with another one in its place the weights sum to 1.
 
-    Katharopoulos et al. 2020, arXiv:2006.16236, equations 5 and 9.
+    Katharopoulos et al. 2020, arXiv:2006.16236, equations 5 and 9. is_masked: without a mask they do, so that what is
+    added up may be keys that the mask has not changed; else it may be on purpose that others weigh the values.
     """
     if run.failure is not None or attentions(run):
         return []
     for total in token_sums(run):
         if weighed(run, rerun, total) is not None:
             continue
-        for entry, right in _other_sums(run, total):
+        for entry, right in _other_sums(run, total, is_masked=is_masked):
             stand_ins = {entry.site: right}
             if weighed(run, rerun, total, stand_ins) is not None:
                 # what stands in for masked keys is right where these are masked
@@ -55,7 +57,7 @@ def normaliser_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     return []
 
 
-def _other_sums(run: Run, total: TokenSum) -> Iterator[tuple[MarkedOp, _AddedUp]]:
+def _other_sums(run: Run, total: TokenSum, *, is_masked: bool) -> Iterator[tuple[MarkedOp, _AddedUp]]:
     """The sums of keys that meet what was weighed, and for each the sums that it could be."""
     later = list(downstream(run, total.product))
     reached = {each.at for each in later}
@@ -71,7 +73,8 @@ def _other_sums(run: Run, total: TokenSum) -> Iterator[tuple[MarkedOp, _AddedUp]
             continue
         value = entry.value
         keeps = value is not None and value.ndim == keys.ndim
-        sides = [None, *(value_of(total.product, each) for each in operands if each is not keys)]
+        others = (value_of(total.product, each) for each in operands if each is not keys)
+        sides = [None, *(others if is_masked else ())]
         for instead in [each for each in sides if each is None or each.shape == keys.shape]:
             for axis in range(keys.ndim):
                 for name in ("cumsum", "sum"):
@@ -91,7 +94,21 @@ def unhidden_tokens(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         operand = of.total.product.args[weights[0]]
         reached = reached_by(run)
         met = [each for each in chain_of(run, of.total.product, operand) if uses(each, reached)]
-        if met:
-            kind = "mask-multiplied" if met[-1].name in MULTIPLIED else "mask-weak-fill"
+        kind = _kind_of(met[-1], reached) if met else ""
+        if kind:
             return [Suspect(kind, met[-1].span, said={"leak": f"{shares[0]:.0%}"}, proved=True)]
     return []
+
+
+def _kind_of(entry: MarkedOp, reached: set[int]) -> str:
+    """What is wrong where scores are multiplied by nothing but 0 and 1, or are filled with a number in some places and
+    not in others; "": they are weighed by numbers, or the mask hides nothing.
+    """
+    masks = [each.value for each in entry.inputs if each.number in reached and each.value is not None]
+    levels = set().union(*(set(each.double().unique().tolist()) for each in masks)) if masks else set()
+    if levels != {0.0, 1.0}:
+        return ""
+    if entry.name in MULTIPLIED:
+        return "mask-multiplied"
+    is_filled = entry.last in FILLS and entry.value is not None and bool(entry.value.isfinite().all())
+    return "mask-weak-fill" if is_filled else ""

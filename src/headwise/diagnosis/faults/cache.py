@@ -82,13 +82,13 @@ FAULTS = (
         Words(
             "{name} gives other results for token after token than forward for all of them.",
             "What is generated is not what was trained.",
-            "Keep keys and values in the order in which they came, at their own positions, and compute the rest as "
-            "forward does.",
+            "Compare it with forward: which keys and values it keeps, in which order and at which positions, their "
+            "scale and their heads.",
         ),
         Words(
             "{name} 逐个处理 token 得到的结果，与 forward 一次处理全部 token 的结果不同。",
             "生成时用的不是训练出来的模型。",
-            "按到来的顺序、在各自的位置上保存键和值，其余的与 forward 算得一样。",
+            "与 forward 对照：它保存哪些键和值，按什么顺序、在什么位置，用什么缩放，头怎样对应。",
         ),
     ),
     Fault(

@@ -91,12 +91,12 @@ FAULTS = (
             at="return nn.functional.cross_entropy(",
         ),
         Words(
-            "The loss holds each output against a token of {name} that this output has seen.",
+            "The loss holds each output against the number of {name} before its own, which it has seen.",
             "It learns to repeat its input: the loss becomes small, and what is generated makes no sense.",
             "Hold the outputs but the last, [:, :-1], against the tokens but the first, [:, 1:].",
         ),
         Words(
-            "损失把每个输出与它已经看到的 {name} 的 token 相比。",
+            "损失把每个输出与它前一个位置上、它已经看到的 {name} 相比。",
             "学到的是重复输入：损失变得很小，生成的内容却没有意义。",
             "用除最后一个以外的输出 [:, :-1] 与除第一个以外的 token [:, 1:] 相比。",
         ),
