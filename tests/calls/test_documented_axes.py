@@ -32,13 +32,21 @@ def test_each_argument_has_the_names_of_its_axes():
     }
 
 
-@pytest.mark.parametrize("text", ["x: (2, 3)", "x: (batch, 2 * n)", "x: a tensor", "x: (batch)", "y: (b, n)"])
+@pytest.mark.parametrize("text", ["x: (2, 3)", "x: (batch, n + 1)", "x: a tensor", "x: (batch)", "y: (b, n)"])
 def test_what_is_no_shape_of_names_is_left(text):
     def forward(x):
         return x
 
     forward.__doc__ = text
     assert documented_axes(forward, ["x"]) == {}
+
+
+def test_a_multiple_of_a_size_is_an_axis_of_its_own():
+    def forward(x):
+        return x
+
+    forward.__doc__ = "x: (batch, 2 * n)"
+    assert documented_axes(forward, ["x"]) == {"x": ("batch", "n_times_2")}
 
 
 def test_no_axis_with_a_name_is_called_with_one_entry():

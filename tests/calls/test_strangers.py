@@ -150,7 +150,11 @@ def test_items_that_are_called_alike_are_as_many_and_the_batch_is_first_where_th
     assert plan.call == {"log_items": items, "pos_items": items, "neg_items": items}
 
 
-def test_the_height_and_width_of_an_image_go_together_with_the_window_that_a_constructor_has_by_default():
+def test_the_height_and_width_of_an_image_are_windows_although_a_constructor_has_all_of_them_by_default():
     plan = best(strangers.Shifted)
-    assert plan.init == {"dim": "H*d", "resolution": (8, 8), "num_heads": "H", "window_size": 4}
+    sides = {"_tuple": ["resolution_h", "resolution_w"]}
+    assert plan.init == {"dim": "H*d", "resolution": sides, "num_heads": "H", "window_size": "window_size"}
     assert plan.call["x"] == ["B", "h", "w", "D"]
+    assert {each.name: each.equals for each in plan.symbols if each.name.startswith("resolution")} == {
+        "resolution_h": "n*window_size", "resolution_w": "m*window_size",
+    }  # fmt: skip

@@ -26,7 +26,8 @@ SCORES, LARGEST = 20.0, 200.0
 # how a class says that it runs in float16
 HALF = re.compile(r"\.half\(\)|\bfp16\b|\bfloat16\b|\bhalf[- ]precision\b|半精度")
 DENIED = re.compile(
-    r"\bnot?\b|n't\b|\bonly\b|\btoo\b|\bnever\b|avoid|except|instead|rather|bfloat|unsupported|不|仅", re.IGNORECASE
+    r"\bnot?\b|n't\b|\bonly\b|\btoo\b|\bnever\b|avoid|except|instead|rather|bfloat|float32|fp32|unsupported|不|仅",
+    re.IGNORECASE,
 )
 # keys that a sample has at least
 FEWEST = 3

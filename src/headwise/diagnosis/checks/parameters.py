@@ -19,7 +19,16 @@ from headwise.diagnosis.suspects import Change, Suspect
 from headwise.recording import Site
 from headwise.source import assigned
 
-__all__ = ["apart", "cut_gradients", "holder_of", "listed", "unregistered", "unused_parameters", "without_gradient"]
+__all__ = [
+    "apart",
+    "cut_gradients",
+    "held",
+    "holder_of",
+    "listed",
+    "unregistered",
+    "unused_parameters",
+    "without_gradient",
+]
 
 
 def without_gradient(run: Run) -> tuple[list[str], str]:
@@ -151,7 +160,7 @@ def holder_of(target: nn.Module, tensor: Tensor) -> tuple[nn.Module, str] | None
             if buffer is tensor:
                 return module, name
         for name, value in vars(module).items():
-            if not name.startswith("_") and any(each is tensor for each in _held(value, 0)):
+            if not name.startswith("_") and any(each is tensor for each in held(value, 0)):
                 return module, name
     return None
 
@@ -181,17 +190,17 @@ def _registered(target: nn.Module, holder: nn.Module, name: str) -> Change:
     return change
 
 
-def _held(value: Any, depth: int) -> Iterator[Any]:
+def held(value: Any, depth: int) -> Iterator[Any]:
     if isinstance(value, nn.Module):
         yield from value.parameters()
     elif isinstance(value, Tensor):
         yield value
     elif depth < 3 and isinstance(value, list | tuple | set):
         for item in value:
-            yield from _held(item, depth + 1)
+            yield from held(item, depth + 1)
     elif depth < 3 and isinstance(value, Mapping):
         for item in value.values():
-            yield from _held(item, depth + 1)
+            yield from held(item, depth + 1)
 
 
 def cut_gradients(

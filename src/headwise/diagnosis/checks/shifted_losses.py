@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -58,21 +58,25 @@ def _looks_back(attention: AttentionOps) -> bool:
     return sight is None or not bool(sight.visible[sight.column > sight.row].any())
 
 
-def _held(forward: ast.FunctionDef, target: nn.Module) -> Iterator[tuple[ast.Call, str]]:
+def _held(forward: ast.FunctionDef, target: nn.Module) -> list[tuple[ast.Call, str]]:
     """The losses of a forward that hold its output but for the first token against the tokens of an argument but the
-    last, and that argument.
+    last, and that argument; none where another holds them the other way.
     """
     assigned, arguments = assigned_in(forward), {each.arg for each in forward.args.args[1:]}
+    turned: list[tuple[ast.Call, str]] = []
     for loss in losses_of(forward):
         called = ast.unparse(loss.func).rpartition(".")[2]
         is_torch = called in LOSSES or isinstance(getattr(target, called, None), MODULES)
         if len(loss.args) < len(("output", "target")) or not is_torch:
             continue
         output, tokens = (_resolved(each, assigned) for each in loss.args[:2])
-        name = _base(tokens)
-        is_turned = (_cut(output), _cut(tokens)) == ("tail", "head")
-        if is_turned and name in arguments and name not in assigned and _base(output) not in arguments:
-            yield loss, name
+        name, cuts = _base(tokens), (_cut(output), _cut(tokens))
+        if cuts == ("head", "tail"):
+            # one of the two directions
+            return []
+        if cuts == ("tail", "head") and name in arguments and name not in assigned and _base(output) not in arguments:
+            turned.append((loss, name))
+    return turned
 
 
 def _resolved(value: ast.expr, assigned: Mapping[str, ast.expr]) -> ast.expr:

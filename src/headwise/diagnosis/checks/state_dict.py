@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headwise.calls import Plan
 from headwise.dataflow import MarkedOp, Run
-from headwise.diagnosis.checks.parameters import holder_of
+from headwise.diagnosis.checks.parameters import held, holder_of
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.modules import module_at, parameter_at
 from headwise.diagnosis.suspects import Change, Suspect
@@ -55,6 +55,11 @@ def saving_suspects(plan: Plan, run: Run, rerun: Callable[..., Run]) -> tuple[li
         if holder is not None:
             module, name = holder
             span = _assigned(target, module, name) or a.span
+            if all(
+                isinstance(each, nn.Parameter) and not each.requires_grad for each in held(getattr(module, name), 0)
+            ):
+                # what is frozen may be kept out of the way on purpose
+                return [], True
             kind = "buffer-unsaved" if name in module._buffers else "parameters-unregistered"
             change = _registering(target, module, name)
             return [Suspect(kind, span, said={"name": name}, change=change)], True

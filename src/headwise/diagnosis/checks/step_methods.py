@@ -38,7 +38,7 @@ def step_methods(run: Run) -> list[Suspect]:
     """A method that takes token after token, and gives other results than forward, which looks back only.
 
     Proved by both, of the same module and the same tokens. Another method that happens to be called so is left: one
-    that forgets the tokens before, that runs other layers than forward or is called by it, that makes what forward
+    that keeps nothing, that runs other layers than forward or is called by it, that makes what forward
     gives on its way and hands on something made of it, or tells the next token instead of this one.
     """
     kind, name = type(run.target), next(iter(run.known), "")
@@ -55,7 +55,6 @@ def step_methods(run: Run) -> list[Suspect]:
             model = fresh(run)
             forward = _called(model, lambda it: [first_tensor(it(**{name: tokens[:, :end]}, **plain)) for end in ENDS])
             steps = _called(model, lambda it: _stepped(it, method, tokens))
-            others = _called(model, lambda it: _stepped(it, method, tokens.roll(1, dims=1)))
         except Exception:  # noqa: BLE001  a stranger's: how it is meant to be called is not known
             return []
     wholes = forward.result
@@ -63,10 +62,14 @@ def step_methods(run: Run) -> list[Suspect]:
         return []
     last = [whole[:, -1] for whole in wholes[:TOKENS]]
     is_right = any(all(map(_is_near, steps.result, rows)) for rows in (last, [whole[:, -1] for whole in wholes[1:]]))
-    # the second token comes third, behind another than before
-    is_forgetful = _is_near(others.result[-1], steps.result[1])
+    is_handed = any(STATE.search(each.name) for each in parameters(getattr(run.target, method))[1:])
     is_made_of_it = any(_is_near(value, last[-1]) for value in steps.values)
-    if is_right or is_forgetful or is_made_of_it or [t.numel() for t in steps.result] != [t.numel() for t in last]:
+    if (
+        is_right
+        or not (steps.is_kept or is_handed)
+        or is_made_of_it
+        or [t.numel() for t in steps.result] != [t.numel() for t in last]
+    ):
         return []
     error = max(distance(step.reshape(each.shape), each) for step, each in zip(steps.result, last, strict=True))
     code = inspect.unwrap(getattr(kind, method)).__code__
@@ -78,11 +81,14 @@ def step_methods(run: Run) -> list[Suspect]:
 
 @dataclass(frozen=True)
 class _Calls:
-    """What calls of a copy of a module gave. layers: the names of those that ran; values: all tensors on the way."""
+    """What calls of a copy of a module gave. layers: the names of those that ran; values: all tensors on the way;
+    is_kept: whether something is kept from call to call.
+    """
 
     result: list[Tensor]
     layers: frozenset[str]
     values: list[Tensor]
+    is_kept: bool
 
 
 def _called(model: nn.Module, call: Callable[[nn.Module], list[Tensor]]) -> _Calls:
@@ -90,11 +96,19 @@ def _called(model: nn.Module, call: Callable[[nn.Module], list[Tensor]]) -> _Cal
     for name, layer in own.named_modules():
         if name and not any(layer.children()):
             layer.register_forward_hook(lambda *_, name=name: layers.add(name))
+    before = _kept(own)
     recording = record(lambda: call(own), model=own, values=True)
     if recording.failure is not None:
         raise recording.failure.error
     values = [each.value for op in recording.operations for each in op.outputs if each.value is not None]
-    return _Calls(recording.result, frozenset(layers), values)
+    return _Calls(recording.result, frozenset(layers), values, _kept(own) != before)
+
+
+def _kept(model: nn.Module) -> list[object]:
+    """What a module holds beside its weights, as far as that tells whether it has changed."""
+    buffers = [(name, tuple(buffer.shape), buffer.double().sum().item()) for name, buffer in model.named_buffers()]
+    attributes = [value for each in model.modules() for name, value in vars(each).items() if not name.startswith("_")]
+    return [*buffers, *(value for value in attributes if isinstance(value, int)), sum(1 for _ in tensors(attributes))]
 
 
 def _is_near(a: Tensor, b: Tensor) -> bool:

@@ -1,0 +1,56 @@
+"""A loss of the tokens before is found where a forward takes it itself, and nowhere else."""
+
+import pytest
+
+import headwise as hw
+from tests.diagnosis.kinds import TEMPLATES
+
+NEXT = TEMPLATES["NEXT"].text
+LOSS = "nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())"
+# the other direction, over the same tokens
+BOTH = """later = nn.functional.scaled_dot_product_attention(q.flip(2), k.flip(2), v.flip(2), is_causal=True).flip(2)
+        backward = self.out_proj(later.transpose(1, 2).flatten(2))
+        logits = """
+
+
+def kinds_of(tmp_path, text):
+    """The faults of a class in a file."""
+    file = tmp_path / "model.py"
+    file.write_text(text, encoding="utf-8")
+    return [each.kind for each in hw.doctor(f"{file}:Attention").faults]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "nn.functional.cross_entropy(logits[:, 1:].flatten(0, 1), ids[:, :-1].flatten())",
+        "nn.functional.nll_loss(logits.log_softmax(-1)[:, 1:].flatten(0, 1), ids[:, :-1].reshape(-1))",
+    ],
+)
+def test_outputs_that_are_held_against_the_tokens_before_are_a_fault(tmp_path, loss):
+    shifted = "output = logits.log_softmax(-1)\n        return nn.functional.nll_loss(output[:, 1:].flatten(0, 1)"
+    text = NEXT.replace(f"return {LOSS}", f"return {loss}").replace(
+        "return nn.functional.nll_loss(logits.log_softmax(-1)[:, 1:].flatten(0, 1)", shifted
+    )
+    assert kinds_of(tmp_path, text) == ["loss-shift"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # a function of one's own may shift inside
+        (LOSS, "self.own_loss(logits, ids)"),
+        # what is copied on purpose
+        (LOSS, "nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten())"),
+        # the model of the tokens before looks ahead
+        (LOSS, "nn.functional.cross_entropy(backward[:, 1:].flatten(0, 1), ids[:, :-1].flatten())"),
+    ],
+    ids=["a function of its own", "copied", "backward"],
+)
+def test_other_losses_are_left(tmp_path, before, after):
+    text = NEXT.replace(before, after)
+    if "backward" in after:
+        text = text.replace("logits = self.out_proj", f"{BOTH}self.out_proj").replace(
+            "return logits", "return logits + backward"
+        )
+    assert "loss-shift" not in kinds_of(tmp_path, text)

@@ -1,0 +1,56 @@
+"""A method that takes token after token is held to forward, unless it does something else."""
+
+import pytest
+
+import headwise as hw
+from tests.diagnosis.kinds import TEMPLATES
+
+STEPS = TEMPLATES["STEPS"].text
+RESULT = "return self.out_proj(context.transpose(1, 2).flatten(2))[:, 0], (k, v)"
+
+
+def faults_of(tmp_path, text):
+    """The faults of a class in a file, and their lines."""
+    file = tmp_path / "model.py"
+    file.write_text(text, encoding="utf-8")
+    return [(each.kind, each.line) for each in hw.doctor(f"{file}:Attention").faults]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("torch.cat([state[0], k], dim=2), torch", "torch.cat([k, state[0]], dim=2), torch"),
+        ("(q, k, v)\n        return self.out_proj(context.transpose(1, 2).flatten(2))[:, 0]",
+         "(q, k, v, scale=1.0)\n        return self.out_proj(context.transpose(1, 2).flatten(2))[:, 0]"),
+        ("if state is not None:", "if False:"),
+    ],
+    ids=["order", "scale", "forgets"],
+)  # fmt: skip
+def test_a_step_that_gives_other_results_is_a_fault(tmp_path, right, wrong):
+    text = STEPS.replace(right, wrong)
+    assert text != STEPS
+    line = next(n for n, each in enumerate(text.splitlines(), 1) if "x[:, None]" in each)
+    assert faults_of(tmp_path, text) == [("step-differs", line)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # something is made of what forward gives
+        ("flatten(2))[:, 0], (k, v)", "flatten(2))[:, 0].log_softmax(-1), (k, v)"),
+        # nothing is kept
+        ("def step(self, x, state=None):", "def step(self, x):\n        state = None"),
+        # kept in fewer bits
+        ("[:, 0], (k, v)", "[:, 0], (k.bfloat16(), v.bfloat16())"),
+        # another layer than those of forward
+        ("self.split(x[:, None])", "self.split(self.norm(x)[:, None])"),
+    ],
+    ids=["made of it", "keeps nothing", "fewer bits", "more layers"],
+)
+def test_a_method_that_does_something_else_is_left(tmp_path, before, after):
+    text = STEPS.replace(before, after)
+    assert text != STEPS
+    text = text.replace(
+        "        self.n_heads = n_heads\n", "        self.n_heads, self.norm = n_heads, nn.LayerNorm(d_model)\n"
+    )
+    assert faults_of(tmp_path, text) == []
