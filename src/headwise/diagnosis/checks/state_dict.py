@@ -55,9 +55,8 @@ def saving_suspects(plan: Plan, run: Run, rerun: Callable[..., Run]) -> tuple[li
         if holder is not None:
             module, name = holder
             span = _assigned(target, module, name) or a.span
-            if all(
-                isinstance(each, nn.Parameter) and not each.requires_grad for each in held(getattr(module, name), 0)
-            ):
+            weights = list(held(getattr(module, name), 0))
+            if not any(not isinstance(weight, nn.Parameter) or weight.requires_grad for weight in weights):
                 # what is frozen may be kept out of the way on purpose
                 return [], True
             kind = "buffer-unsaved" if name in module._buffers else "parameters-unregistered"
