@@ -67,6 +67,8 @@ def test_weights_that_sum_to_1_and_leave_out_what_is_hidden_are_sound(body, name
         (RUNNING, "k.cumsum(1)", "k.cumsum(2)", "normaliser-wrong"),
         (RUNNING, "k.cumsum(1)", "k.sum(1, keepdim=True)", "normaliser-wrong"),
         (MASKED, "k.sum(1)", "k.mean(1)", "normaliser-wrong"),
+        (RUNNING, '(q * k.cumsum(1)).sum(-1, keepdim=True)', 'torch.einsum("bnhd,bhd->bnh", q, k.sum(1))[..., None]',
+         "normaliser-wrong"),
         (MASKED, "k.sum(1)", "(F.elu(self.k(x).view(q.shape)) + 1).sum(1)", "normaliser-wrong"),
         (POOLED, "scores.masked_fill(~mask, float(\"-inf\"))", "scores * mask", "mask-multiplied"),
         (POOLED, "float(\"-inf\")", "0.0", "mask-weak-fill"),

@@ -28,7 +28,7 @@ def is_shifted(observation: Observation) -> bool:
     run, attention = observation.run, observation.attention
     for term in _terms(run, attention):
         pair_terms = _pair_terms(run, attention, observation.rerun, *term)
-        if pair_terms is None:
+        if pair_terms is None or not _are_same_queries(run, attention, term[0]):
             continue
         is_lacking = bool((pair_terms.visible & ~pair_terms.taken).any()) and len(pair_terms.used) < pair_terms.count
         if is_lacking or not pair_terms.are_of(pair_terms.query):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headwise.dataflow import MarkedOp, Run, TokenSum, attentions, chain_of, downstream, token_sums, value_of
 from headwise.diagnosis.checks.mask_path import reached_by, uses
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import NOTHING, hidden_share, weighed, weighed_sums
+from headwise.recording import Site
 
 __all__ = ["normaliser_suspects", "unhidden_tokens"]
 
@@ -48,16 +51,18 @@ def normaliser_suspects(run: Run, rerun: Callable[..., Run], *, is_masked: bool 
     for total in token_sums(run):
         if weighed(run, rerun, total) is not None:
             continue
-        for entry, right in _other_sums(run, total, is_masked=is_masked):
-            stand_ins = {entry.site: right}
+        for entry, name, stand_ins, is_lasting in _other_sums(run, total, is_masked=is_masked):
             if weighed(run, rerun, total, stand_ins) is not None:
-                # what stands in for masked keys is right where these are masked
-                lasting = {} if right.instead is not None else stand_ins
-                return [Suspect("normaliser-wrong", entry.span, lasting, said={"name": str(right)}, proved=True)]
+                lasting = stand_ins if is_lasting else {}
+                return [Suspect("normaliser-wrong", entry.span, lasting, said={"name": name}, proved=True)]
     return []
 
 
-def _other_sums(run: Run, total: TokenSum, *, is_masked: bool) -> Iterator[tuple[MarkedOp, _AddedUp]]:
+# a sum, what it should be, what makes it so, and whether that is right in other runs too
+Other = tuple[MarkedOp, str, dict[Site, Callable[..., Any]], bool]
+
+
+def _other_sums(run: Run, total: TokenSum, *, is_masked: bool) -> Iterator[Other]:
     """The sums of keys that meet what was weighed, and for each the sums that it could be."""
     later = list(downstream(run, total.product))
     reached = {each.at for each in later}
@@ -78,7 +83,31 @@ def _other_sums(run: Run, total: TokenSum, *, is_masked: bool) -> Iterator[tuple
         for instead in [each for each in sides if each is None or each.shape == keys.shape]:
             for axis in range(keys.ndim):
                 for name in ("cumsum", "sum"):
-                    yield entry, _AddedUp(name, axis, keeps and name == "sum", instead)
+                    right = _AddedUp(name, axis, keeps and name == "sum", instead)
+                    # what stands in for masked keys is right where these are masked
+                    yield entry, str(right), {entry.site: right}, instead is None
+        yield from _running(run, entry, keys)
+
+
+def _running(run: Run, entry: MarkedOp, keys: Tensor) -> Iterator[Other]:
+    """The sum of the keys up to each query in place of one of all, where a product reads that."""
+    for product in (each for each in run.seen if each.joint is not None and entry.results & each.taken):
+        joint = product.joint
+        if joint is None:
+            continue
+        at = next(at for at, tensor in enumerate(product.inputs) if tensor.number in entry.results)
+        is_left = product.tensors[at] is joint.a
+        others, letters = (joint.b, joint.right) if is_left else (joint.a, joint.left)
+        if others.shape == keys.shape:
+            for axis in range(keys.ndim):
+                right = partial(
+                    _read, queries=others, keys=keys, axis=axis, equation=f"{letters},{letters}->{joint.out}"
+                )
+                yield entry, f"cumsum(dim={axis})", {product.site: right}, False
+
+
+def _read(*_: Any, queries: Tensor, keys: Tensor, axis: int, equation: str, **__: Any) -> Tensor:
+    return torch.einsum(equation, queries, keys.cumsum(axis))
 
 
 def unhidden_tokens(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
