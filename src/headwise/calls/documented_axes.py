@@ -13,6 +13,7 @@ from typing import Any
 from headwise.calls.argument_use import role_of
 from headwise.calls.constructor_arguments import Draft, drafts
 from headwise.calls.embedded_arguments import embedded
+from headwise.calls.function_trees import written
 from headwise.calls.mask_forms import masks
 from headwise.calls.mask_usage import Meaning
 from headwise.calls.plan import Plan
@@ -94,7 +95,8 @@ def documented_calls(
     shapes = _symbols(axes, built, reading)
     roles = {each.name: role_of(each) for each in called}
     for names in dict.fromkeys((tuple(name for name in roles if name in axes), tuple(needed))):
-        numbered = _numbered(text, {name: shapes[name] for name in names}) | embedded(target, names)
+        looked_up = embedded({tree.name: tree for _, tree in reversed(written(target, {}))}, "forward", names)
+        numbered = _numbered(text, {name: shapes[name] for name in names}) | looked_up
         counted = {each for each in numbered if re.search(COUNTED.format(name=re.escape(each)), text, re.IGNORECASE)}
         masked = [name for name in names if roles[name] in ("mask", "lengths") or name in counted]
         for call in _calls_with(target, {name: shapes[name] for name in names}, masked, counted, reading):

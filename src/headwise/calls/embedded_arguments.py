@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from headwise.calls.argument_axes import last
-from headwise.calls.function_trees import Written, written
+from headwise.calls.function_trees import Written
 
 __all__ = ["embedded"]
 
@@ -15,13 +14,13 @@ __all__ = ["embedded"]
 DEEPEST = 3
 
 
-def embedded(target: Any, names: Collection[str]) -> set[str]:
-    """Those arguments of a forward that are handed to an `nn.Embedding` of its class, or to `F.embedding`."""
-    trees = {tree.name: tree for _, tree in reversed(written(target, {}))}
+def embedded(trees: Mapping[str, Written], name: str, arguments: Collection[str]) -> set[str]:
+    """Those arguments of a function that are handed to an `nn.Embedding`, or to `F.embedding`. trees: of it and of what
+    it may hand them on to, by name.
+    """
     assigned = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.Assign)]
     tables = {last(each.targets[0]) for each in assigned if _makes_table(each.value)}
-    forward = trees.get("forward")
-    return {name for name in names if forward is not None and _is_looked_up(forward, name, tables, trees, DEEPEST)}
+    return {each for each in arguments if name in trees and _is_looked_up(trees[name], each, tables, trees, DEEPEST)}
 
 
 def _makes_table(value: ast.expr) -> bool:
