@@ -10,6 +10,7 @@ from torch import nn
 
 from headwise.calls import Plan
 from headwise.dataflow import Run, attentions, mixing_of
+from headwise.diagnosis.checks.alike_samples import unlike_samples
 from headwise.diagnosis.checks.batch_leak import mask_leaks, sample_leaks, tells_samples
 from headwise.diagnosis.checks.causal_intent import wants_causal
 from headwise.diagnosis.checks.discarded_results import discarded_results
@@ -115,6 +116,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         exam.examined["samples"] = fact(tells_samples, run, free) or Missed("doctor.missed.samples_unknown")
         out += checks.all("samples", fact, sample_leaks, run, free)
         out += checks.all("samples", single_sample_suspects, run, free)
+        out += [] if out or exam.suspects else checks.all("samples", fact, unlike_samples, run, free)
     if exam.plan.mask and not exam.is_published:
         out += checks.all("mask", lambda: doubled_masks(rerun(plan=exam.plan)))
         out += checks.all("mask", default_suspects, exam.plan, rerun)
@@ -161,6 +163,7 @@ def model_suspects(exam: Examination) -> list[Suspect]:
     exam.examined["samples"] = run.fact(tells_samples, run, free) or Missed("doctor.missed.samples_unknown")
     out = exam.checks.all("samples", run.fact, sample_leaks, run, free)
     out += exam.checks.all("samples", single_sample_suspects, run, free)
+    out += [] if out or exam.suspects else exam.checks.all("samples", run.fact, unlike_samples, run, free)
     return out or exam.checks.all("inputs", run.fact, ignored_inputs, run, free)
 
 

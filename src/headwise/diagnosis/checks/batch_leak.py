@@ -13,7 +13,7 @@ from headwise.dataflow import MarkedOp, Marks, Run, attentions, place_of, sample
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["is_leaking", "mask_leaks", "sample_leaks", "tells_samples"]
+__all__ = ["is_leaking", "mask_leaks", "sample_leaks", "samples_of", "tells_samples"]
 
 # what may be said once for all samples, however it was handed over
 SHARED = frozenset({"encoding", "cosine", "sine", "cosine_sine", "frequencies", "positions", "bias", "pairs"})
@@ -50,7 +50,7 @@ def mask_leaks(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
             options[name] = torch.cat([mask[:1], torch.full_like(mask[1:], open_value)])
 
     run = masked()
-    samples, of_output = _samples(run, masked) if run.failure is None else ({}, torch.empty(0))
+    samples, of_output = samples_of(run, masked) if run.failure is None else ({}, torch.empty(0))
     if run.output is None or not samples:
         return []
     disturbed = masked(more_change=change)
@@ -81,10 +81,10 @@ def is_leaking(run: Run, rerun: Callable[..., Run]) -> bool:
 
 def tells_samples(run: Run, rerun: Callable[..., Run]) -> bool:
     """Whether it is known which sample the entries of a run's inputs and of its output belong to."""
-    return bool(_samples(run, rerun)[0])
+    return bool(samples_of(run, rerun)[0])
 
 
-def _samples(run: Run, rerun: Callable[..., Run]) -> tuple[dict[str, Tensor], Tensor]:
+def samples_of(run: Run, rerun: Callable[..., Run]) -> tuple[dict[str, Tensor], Tensor]:
     """The number of the sample of each entry of the inputs, by their names, and of the output; none where not known."""
     marks_by_name = _known(run)
     samples = {
@@ -107,7 +107,7 @@ def _samples(run: Run, rerun: Callable[..., Run]) -> tuple[dict[str, Tensor], Te
 
 def _leak(run: Run, rerun: Callable[..., Run]) -> tuple[int, Run] | None:
     """The first or the last sample, where its output changes with the others, and the run in which it does."""
-    samples, of_output = _samples(run, rerun)
+    samples, of_output = samples_of(run, rerun)
     if run.output is None or not samples:
         return None
     last = int(of_output.max())

@@ -30,12 +30,19 @@ def shared_offsets(run: Run) -> list[Suspect]:
                 if tokens % h == 0 and (2 * h - 1) * (2 * tokens // h - 1) in tables
             ]  # fmt: skip
             # one of a line may have rows to spare
-            if not sides or any(_is_of_offsets(index.reshape(tokens, tokens), *pair) for pair in (*sides, (1, tokens))):
+            lines = [] if any(_is_window(module, *pair) for pair in sides) else [(1, tokens)]
+            if not sides or any(_is_of_offsets(index.reshape(tokens, tokens), *pair) for pair in (*sides, *lines)):
                 continue
             if (span := _looked_up_at(run, index, registered(module, name))) is not None:
                 full = f"{path}.{name}" if path else name
                 return [Suspect("offsets-share-bias", span, said={"name": full}, proved=True)]
     return []
+
+
+def _is_window(module: nn.Module, h: int, w: int) -> bool:
+    """Whether a module holds the sides of a window that is no line."""
+    windows = [value for name, value in vars(module).items() if "window" in name or name in ("ws", "win_size")]
+    return min(h, w) > 1 and any(value in ((h, w), [h, w]) or (h == w and value == h) for value in windows)
 
 
 def _is_of_offsets(index: Tensor, h: int, w: int) -> bool:

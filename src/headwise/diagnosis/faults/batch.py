@@ -37,6 +37,31 @@ FAULTS = (
         needs_proof="samples", depends_on_layout=True,
     ),
     Fault(
+        "samples-unlike", FAULT, "law",
+        SELF(
+            (
+                "scores = scores / math.sqrt(self.head_dim)",
+                "slopes = torch.linspace(1, 2, self.n_heads, device=x.device).repeat_interleave(x.shape[0])\n"
+                "        places = torch.arange(x.shape[1], device=x.device)\n"
+                "        bias = slopes.view(x.shape[0], -1, 1, 1) * -(places[:, None] - places).abs()\n"
+                "        scores = scores / math.sqrt(self.head_dim) + bias",
+            ),
+            at="scores = scores / math",
+        ),
+        Words(
+            "Samples that hold the same numbers get different results here.",
+            "The result of a sample depends on its place in the batch.",
+            "Give all samples the same: a tensor of (batch * heads) is batch-major, so what is one for each head is "
+            "repeated as a whole, repeat(batch, 1, 1), and not repeat_interleave(batch).",
+        ),
+        Words(
+            "内容相同的样本在这里得到不同的结果。",
+            "一个样本的结果取决于它在批里的位置。",
+            "让所有样本得到同样的东西：(batch * heads) 的张量以批为主，每个头一份的东西要整体重复 repeat(batch, 1, 1)，"
+            "而不是 repeat_interleave(batch)。",
+        ),
+    ),
+    Fault(
         "batch-position", FAULT, "layout",
         SELF(
             (
