@@ -15,6 +15,7 @@ __all__ = ["doubled_residuals", "dropped_residuals"]
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
 # what a part that follows an attention has between its projections; without it, it may be the last of a branch
+NORMS = frozenset({"layer_norm", "rms_norm", "group_norm"})
 BENDS = frozenset({"relu", "relu_", "gelu", "silu", "leaky_relu", "elu", "mish", "tanh", "sigmoid", "softplus", "glu"})
 
 
@@ -43,6 +44,7 @@ def dropped_residuals(run: Run) -> list[Suspect]:
 
     The sum of these two has a name and is in no sum itself, so that the output holds what the attention gave through
     that part alone, which has a nonlinearity: a sum inside of a branch, or before its last projection, is the branch's.
+    In a block with its norms behind the sums each of the two is normed.
     """
     contexts = {each.context.at for each in attentions(run)}
     sums = [entry for entry in run.seen if entry.name in ("+", "add") and len(entry.inputs) == 2]
@@ -51,7 +53,9 @@ def dropped_residuals(run: Run) -> list[Suspect]:
     once = [each for each in sums if turns[each.span, each.operation.chain, each.operation.module] == 1]
     added = {operand.number for entry in sums for operand in entry.inputs}
     for first in sums:
-        if first.outputs[0].number in added or not _is_named(first):
+        norm = _norm_of(run, first)
+        given = first if norm is None else norm
+        if first.outputs[0].number in added or not (_is_named(first) or norm is not None):
             continue
         for place in (0, 1):
             stream, beside = first.inputs[place].number, first.inputs[1 - place].number
@@ -61,13 +65,20 @@ def dropped_residuals(run: Run) -> list[Suspect]:
             for second in (each for each in once if each.at > first.at and _are_of_one_function(first, each)):
                 numbers = [each.number for each in second.inputs]
                 others = [number for number in numbers if number != stream]
-                if len(others) != 1 or second.outputs[0].shape != first.outputs[0].shape:
+                is_alike = second.outputs[0].shape == first.outputs[0].shape
+                if len(others) != 1 or not is_alike or (norm is not None and _norm_of(run, second) is None):
                     continue
                 between = [step for step in chain_of(run, second.at, others[0]) if step.at > first.at]
-                is_made_of_it = any(first.outputs[0].number in step.taken for step in between)
-                if is_made_of_it and any(step.last in BENDS for step in between):
+                is_made_of_it = any(given.outputs[0].number in step.taken for step in between)
+                if is_made_of_it and any(step.last in BENDS or step.at in contexts for step in between):
                     return [Suspect("residual-dropped", second.span, proved=True)]
     return []
+
+
+def _norm_of(run: Run, entry: MarkedOp) -> MarkedOp | None:
+    """The norm that alone takes a sum, as that of a block with its norms behind the sums; None: there is none."""
+    takers = [each for each in run.seen if each.at > entry.at and entry.results & each.taken]
+    return takers[0] if len(takers) == 1 and takers[0].last in NORMS else None
 
 
 def _is_named(entry: MarkedOp) -> bool:
