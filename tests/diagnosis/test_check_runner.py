@@ -17,7 +17,7 @@ from headwise.diagnosis.plans import settings
 SHAPES = {"query": ["B", "H", "L", "d"], "key": ["B", "H", "S", "d"], "value": ["B", "H", "S", "d"]}
 # the checks of laws.py, and under which name each is told
 LAWS = {
-    "ignored_inputs": "inputs", "dropping_suspects": "dropout", "unregistered": "parameters",
+    "ignored_inputs": "inputs", "dropping_suspects": "dropout", "missing_projection": "parameters",
     "rotating_suspects": "rotation", "without_gradient": "gradients", "changed_arguments": "arguments kept",
     "left_over": "second call", "saving_suspects": "state_dict", "permuting_suspects": "order of keys",
     "sample_leaks": "samples", "edge_suspects": "empty rows", "step_suspects": "step of training",

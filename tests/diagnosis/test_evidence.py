@@ -158,6 +158,14 @@ class WeaklyHidden(nn.Module):
         return self.out(context.transpose(1, 2).contiguous().view(x.shape[0], -1, self.heads * self.each))
 
 
+class WeaklyHiddenByBool(WeaklyHidden):
+    """The same, of which it is said what the mask holds."""
+
+    def forward(self, x, mask=None):
+        """mask: (batch, length), bool, True at tokens"""
+        return super().forward(x, mask)
+
+
 def test_a_step_that_fails_as_the_doctor_handed_a_cache_on_is_not_examined():
     found = hw.doctor(KeptOnce)
     assert (found.verdict, found.faults) == ("sound", ())
@@ -226,9 +234,11 @@ def test_a_mask_that_fails_is_no_fault_where_one_of_another_kind_runs_and_no_wor
     other = taken_otherwise(replace(free, call={**free.call, "_mask": said}, mask="mask"), (__file__,))
     assert other is not None
     assert other.call["_mask"]["shape"] != said["shape"]
-    # what its words say it takes is what it must take
+    # what its words say it takes is what it must take: they say its axes, and not what it holds
     said = {**said, "shape": ["B", "L"], "dtype": "bool"}
-    assert taken_otherwise(replace(free, call={**free.call, "_mask": said}, mask="mask"), (__file__,)) is None
+    masked = replace(free, call={**free.call, "_mask": said}, mask="mask")
+    assert taken_otherwise(masked, (__file__,)).call["_mask"] == {**said, "dtype": "int"}
+    assert taken_otherwise(replace(masked, target=WeaklyHiddenByBool), (__file__,)) is None
 
 
 def test_what_a_run_put_right_shows_to_be_no_better_may_be_meant():

@@ -53,9 +53,10 @@ def dropped_residuals(run: Run) -> list[Suspect]:
     once = [each for each in sums if turns[each.span, each.operation.chain, each.operation.module] == 1]
     added = {operand.number for entry in sums for operand in entry.inputs}
     for first in sums:
-        norm = _norm_of(run, first)
+        is_named = _is_named(first)
+        norm = None if is_named else _norm_of(run, first)
         given = first if norm is None else norm
-        if first.outputs[0].number in added or not (_is_named(first) or norm is not None):
+        if first.outputs[0].number in added or not (is_named or norm is not None):
             continue
         for place in (0, 1):
             stream, beside = first.inputs[place].number, first.inputs[1 - place].number
