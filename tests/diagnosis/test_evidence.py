@@ -9,6 +9,7 @@ from torch import nn
 
 import headwise as hw
 from headwise.calls import find
+from headwise.diagnosis.plans import further_masks
 from headwise.diagnosis.plans.further_masks import laid_flat, taken_otherwise
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.verdict import rests_on_guess
@@ -158,14 +159,6 @@ class WeaklyHidden(nn.Module):
         return self.out(context.transpose(1, 2).contiguous().view(x.shape[0], -1, self.heads * self.each))
 
 
-class WeaklyHiddenByBool(WeaklyHidden):
-    """The same, of which it is said what the mask holds."""
-
-    def forward(self, x, mask=None):
-        """mask: (batch, length), bool, True at tokens"""
-        return super().forward(x, mask)
-
-
 def test_a_step_that_fails_as_the_doctor_handed_a_cache_on_is_not_examined():
     found = hw.doctor(KeptOnce)
     assert (found.verdict, found.faults) == ("sound", ())
@@ -228,7 +221,7 @@ def test_a_mask_that_only_ran_because_it_was_laid_over_more_axes_is_tried_in_ano
     assert kept is free
 
 
-def test_a_mask_that_fails_is_no_fault_where_one_of_another_kind_runs_and_no_words_say_which():
+def test_a_mask_that_fails_is_no_fault_where_one_of_another_kind_runs_and_no_words_say_which(monkeypatch):
     free = next(each for each in find(WeaklyHidden, namespace=globals()).plans if not each.mask)
     said = {"argument": "mask", "means": "attend", "shape": ["L", "B"]}
     other = taken_otherwise(replace(free, call={**free.call, "_mask": said}, mask="mask"), (__file__,))
@@ -238,7 +231,8 @@ def test_a_mask_that_fails_is_no_fault_where_one_of_another_kind_runs_and_no_wor
     said = {**said, "shape": ["B", "L"], "dtype": "bool"}
     masked = replace(free, call={**free.call, "_mask": said}, mask="mask")
     assert taken_otherwise(masked, (__file__,)).call["_mask"] == {**said, "dtype": "int"}
-    assert taken_otherwise(replace(masked, target=WeaklyHiddenByBool), (__file__,)) is None
+    monkeypatch.setattr(further_masks, "said_lines", lambda *_: iter(["mask: (batch, length) of bool"]))
+    assert taken_otherwise(masked, (__file__,)) is None
 
 
 def test_what_a_run_put_right_shows_to_be_no_better_may_be_meant():

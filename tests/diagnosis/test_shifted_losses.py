@@ -39,7 +39,7 @@ def test_outputs_that_are_held_against_the_tokens_before_are_a_fault(tmp_path, l
     ("before", "after"),
     [
         # a function of one's own may shift inside
-        (LOSS, "self.own_loss(logits, ids)"),
+        (LOSS, "self.own_loss(logits[:, 1:], ids[:, :-1])"),
         # what is copied on purpose
         (LOSS, "nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten())"),
         # the model of the tokens before looks ahead
@@ -49,6 +49,7 @@ def test_outputs_that_are_held_against_the_tokens_before_are_a_fault(tmp_path, l
 )
 def test_other_losses_are_left(tmp_path, before, after):
     text = NEXT.replace(before, after)
+    assert text != NEXT
     if "backward" in after:
         text = text.replace("logits = self.out_proj", f"{BOTH}self.out_proj").replace(
             "return logits", "return logits + backward"

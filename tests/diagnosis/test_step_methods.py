@@ -42,10 +42,17 @@ def test_a_step_that_gives_other_results_is_a_fault(tmp_path, right, wrong):
         ("def step(self, x, state=None):", "def step(self, x):\n        state = None"),
         # kept in fewer bits
         ("[:, 0], (k, v)", "[:, 0], (k.bfloat16(), v.bfloat16())"),
+        # tokens with an axis of their own, as forward takes them
+        ("self.split(x[:, None])", "self.split(x)"),
+        # the state comes first
+        (
+            "return self.out_proj(context.transpose(1, 2).flatten(2))[:, 0], (k, v)",
+            "return (k, v), self.out_proj(context.transpose(1, 2).flatten(2))[:, 0]",
+        ),
         # another layer than those of forward
         ("self.split(x[:, None])", "self.split(self.norm(x)[:, None])"),
     ],
-    ids=["made of it", "keeps nothing", "fewer bits", "more layers"],
+    ids=["made of it", "keeps nothing", "fewer bits", "axis", "state first", "more layers"],
 )
 def test_a_method_that_does_something_else_is_left(tmp_path, before, after):
     text = STEPS.replace(before, after)

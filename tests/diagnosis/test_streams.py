@@ -45,6 +45,30 @@ def test_the_second_sum_holds_the_first(written, is_right):
     assert blamed_in(source, "Block") == ([] if is_right else [("residual-dropped", line_of(source, at))])
 
 
+BEHIND = (
+    BLOCK.replace("self.attend(self.norm_1(x))", "self.attend(x)")
+    .replace("h = x +", "h = self.norm_1(x +")
+    .replace("self.attend(x)\n        return", "self.attend(x))\n        return")
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "is_right"),
+    [
+        ("return self.norm_2(h + self.mlp(h))", True),
+        ("return self.norm_2(x + self.mlp(h))", False),
+        # a connection around both
+        ("h = self.norm_2(h + self.mlp(h))\n        return self.norm_1(x + h)", True),
+        # the second sum has no norm behind it
+        ("return x + self.mlp(h)", True),
+    ],
+)
+def test_the_second_sum_of_a_block_with_its_norms_behind_holds_the_first(written, is_right):
+    source = BEHIND.replace("return h + self.mlp(self.norm_2(h))", written)
+    at = written.splitlines()[-1].strip()
+    assert blamed_in(source, "Block") == ([] if is_right else [("residual-dropped", line_of(source, at))])
+
+
 ITEMS = '''import torch
 import torch.nn.functional as F
 from torch import nn

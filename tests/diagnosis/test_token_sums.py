@@ -82,7 +82,7 @@ def test_what_the_weights_miss_is_told_with_its_line(body, right, wrong, kind):
 @pytest.mark.parametrize(
     "body",
     [
-        # xLSTM (arXiv:2405.04517) divides by no less than 1
+        # xLSTM (arXiv:2405.04517) divides by no less than a number
         RUNNING.replace(".sum(-1, keepdim=True)", ".sum(-1, keepdim=True).abs().clamp(min=60.0)"),
         # a gate, and no normaliser
         RUNNING.replace(" / total", " * self.q(x).view(q.shape).sigmoid()"),

@@ -178,6 +178,9 @@ def _symbols(
         low = part.lower()
         if part.isdigit():
             return int(part)
+        name, _, times = part.partition("_times_")
+        if times and (base := symbol(name)) in ("B", "D", "H", "d"):
+            return f"{times}*{base}"
         if type(given.get(part)) is int or isinstance(given.get(part), str):
             return "D" if given[part] == width else given[part]
         is_image = set(SIDES.values()) <= {SIDES.get(word) for word in words}

@@ -12,6 +12,7 @@ __all__ = ["embedded"]
 
 # how deep an argument is followed into the methods that it is handed to
 DEEPEST = 3
+FUNCTIONS = ("F.embedding", "functional.embedding", "nn.functional.embedding", "torch.nn.functional.embedding")
 
 
 def embedded(trees: Mapping[str, Written], name: str, arguments: Collection[str]) -> set[str]:
@@ -34,7 +35,8 @@ def _is_looked_up(
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         places = [at for at, each in _handed(call) if last(_bare(each)) == name and isinstance(_bare(each), ast.Name)]
         called = last(_bare(call.func))
-        if places and (called in tables or called == "embedding"):
+        is_torch = ast.unparse(call.func) in FUNCTIONS
+        if (places and called in tables) or (is_torch and {0, "input"} & set(places)):
             return True
         tree = trees.get(called) if places and depth else None
         if tree is None:

@@ -8,7 +8,7 @@ from headwise.lazy_names import lazy_names
 _HOME = {
     "ATTENTIONS": "propagation", "FAILURES": "propagation", "FRESH": "propagation", "JOINS": "propagation",
     "LAYERS": "propagation", "LEARNED": "provenance", "NOTHING": "attention_pattern", "SUMS": "propagation",
-    "TRIANGLES": "propagation", "UNKNOWN": "expressions", "AttentionOps": "attention",
+    "TOTALS": "sums_over_tokens", "TRIANGLES": "propagation", "UNKNOWN": "expressions", "AttentionOps": "attention",
     "AttentionPattern": "attention_pattern", "Decoded": "decoder", "Decoder": "decoder", "DecodingStep": "decoder",
     "Einsum": "contractions", "Expressions": "expressions", "Follower": "provenance", "Manner": "runner",
     "MarkedOp": "marked_operations", "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names",
@@ -92,6 +92,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.runner import run as run
     from headwise.dataflow.sizes import Sizes as Sizes
     from headwise.dataflow.sizes import product as product
+    from headwise.dataflow.sums_over_tokens import TOTALS as TOTALS
     from headwise.dataflow.sums_over_tokens import TokenSum as TokenSum
     from headwise.dataflow.sums_over_tokens import downstream as downstream
     from headwise.dataflow.sums_over_tokens import reader as reader

@@ -13,7 +13,7 @@ from headwise.dataflow.contractions import is_constant
 from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.runner import Run
 
-__all__ = ["TokenSum", "downstream", "reader", "token_sums"]
+__all__ = ["TOTALS", "TokenSum", "downstream", "reader", "token_sums"]
 
 MULTIPLICATIONS = frozenset({"mul", "__mul__", "multiply", "mul_", "einsum", "matmul"})
 TOTALS = frozenset({"sum", "mean", "cumsum"})
@@ -94,15 +94,15 @@ def _product(run: Run, total: MarkedOp) -> MarkedOp | None:
     while maker := next(iter(makers(run, at, number)), None):
         if not maker.is_movement:
             marks = [each for each in maker.given if each is not None and each.kind == "token"]
-            is_product = maker.last in MULTIPLICATIONS and len(marks) == len(maker.given) == len(("weight", "value"))
-            is_alike = is_product and bool((maker.joint is None) or not maker.joint.summed)
-            return maker if is_alike and _are_wide(maker) else None
+            is_product = maker.last in MULTIPLICATIONS and len(marks) == len(maker.given) == 2
+            sums_nothing = is_product and bool((maker.joint is None) or not maker.joint.summed)
+            return maker if sums_nothing and _are_two(maker) else None
         at, number = maker.at, maker.inputs[0].number
     return None
 
 
-def _are_wide(product: MarkedOp) -> bool:
-    """Whether both that are multiplied hold tokens of the run."""
+def _are_two(product: MarkedOp) -> bool:
+    """Whether both that are multiplied hold tokens, and are not the same, as in a square."""
     return all(m is not None and bool((m.arrays["t"] >= 0).any()) for m in product.given) and not torch.equal(
         *(tensor.value if tensor.value is not None else torch.empty(0) for tensor in product.inputs)
     )

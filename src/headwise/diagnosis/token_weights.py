@@ -22,6 +22,7 @@ from headwise.dataflow import (
     reader,
     sample_of,
     token_sums,
+    value_of,
 )
 from headwise.recording import Site
 
@@ -72,7 +73,15 @@ def _weighed_sums(run: Run, rerun: Callable[..., Run]) -> list[WeighedSum]:
     if run.failure is not None or attentions(run):
         return []
     sums = [weighed(run, rerun, each) for each in token_sums(run)]
-    return [each for each in sums if each is not None] if None not in sums else []
+    found = [each for each in sums if each is not None]
+    return found if len(found) == len(sums) and not any(map(_is_mean, found)) else []
+
+
+def _is_mean(of: WeighedSum) -> bool:
+    """Whether all tokens have one weight, or none, as in a mean of those that are there."""
+    product = of.total.product
+    weights = [value_of(product, product.args[at]) for at in of.total.operands if at != of.values]
+    return not of.is_read and all(len(each.unique()) <= 2 for each in weights)
 
 
 def weighed(run: Run, rerun: Callable[..., Run], total: TokenSum, more: StandIns | None = None) -> WeighedSum | None:

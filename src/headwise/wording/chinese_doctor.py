@@ -40,7 +40,7 @@ DOCTOR: dict[str, str] = {
     "doctor.no_attention": "没有找到 token 之间的注意力。通道注意力以及用别的方式算分数的代码不在检查之列。"
     "如果它在某个选项之后，请用 --init（Python 里是 init=）打开该选项；如果在别的类里，请给出那个类。",
     "doctor.mixes.state": "第 {line} 行把特征的乘积在 token 上求和，得到每个查询都读取的一个状态，线性注意力就是这样。"
-    "它的权重之和不是 1，因此没有检查；headwise trace 会显示它的各维。",
+    "没有找到它的权重之和为 1 的证据，因此没有检查；headwise trace 会显示它的各维。",
     "doctor.mixes.features": "第 {line} 行的 softmax 所取的乘积是在 token 上求和的：关注特征的是特征（通道注意力），"
     "而不是 token 关注 token，受检查的只有后者。如果本意是 token，请在相乘之前把 q 和 k 排成 (..., token, 特征)；"
     "headwise trace 会显示它们的各维。",

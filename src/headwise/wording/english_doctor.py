@@ -27,7 +27,7 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.padded": "Tokens of a padded sample are off by {error} from what they give without the padding.",
     "doctor.evidence.hidden": "With other numbers in the tokens that the mask hides the output changes by {error}.",
     "doctor.evidence.trimmed": "Without the padding at the end the output changes by {error}.",
-    "doctor.evidence.stepped": "Token after token the output is off by {error} from that of all tokens at once.",
+    "doctor.evidence.stepped": "Token by token the output differs by {error} from that of all tokens at once.",
     "doctor.evidence.single": "With one sample: {error}.",
     "doctor.evidence.forgotten": "Second output off by {error} → 0 when what the first call left in the module is "
     "taken away.",
@@ -45,7 +45,8 @@ DOCTOR: dict[str, str] = {
     "are made in another way are not examined. Where one stands behind an option, turn that on with --init (in Python "
     "init=); where another class holds it, name that class.",
     "doctor.mixes.state": "Line {line} sums products of features over tokens to a state that every query reads, as in "
-    "linear attention. Its weights do not sum to 1, so that they are not examined; headwise trace shows its axes.",
+    "linear attention. It was not found that its weights sum to 1, so that they are not examined; headwise trace shows "
+    "its axes.",
     "doctor.mixes.features": "The softmax of line {line} is of products that are summed over tokens: features attend "
     "to features, as in attention over channels, and tokens do not attend to tokens, which alone is examined. Where "
     "that was meant, make q and k (..., tokens, features) before their product; headwise trace shows their axes.",

@@ -15,12 +15,12 @@ from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["unlike_samples"]
 
-# what draws numbers, of which each sample has its own
-DRAWS = frozenset({
-    "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "normal_", "uniform_",
-    "bernoulli", "bernoulli_", "multinomial", "exponential_",
-})  # fmt: skip
+# what chooses by the numbers that come, as experts that take so many tokens of a whole batch
+CHOICES = frozenset({"topk", "sort", "argsort", "nonzero", "unique", "masked_select", "argmax", "one_hot"})
+# relative to the largest entry
 NEAR = 1e-6
+# other random numbers
+LUCK = 99
 
 
 def unlike_samples(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
@@ -30,7 +30,7 @@ def unlike_samples(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     differ on purpose.
     """
     samples, of_output = samples_of(run, rerun)
-    if run.output is None or not samples or any(entry.last in DRAWS for entry in run.seen):
+    if run.output is None or not samples or any(entry.last in CHOICES for entry in run.seen):
         return []
     if any(_is_of_samples(run, name) for name in run.named if name not in samples):
         return []
@@ -43,7 +43,9 @@ def unlike_samples(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     alike: Run = rerun(more_change=change)
     if alike.failure is not None or alike.output is None or alike.output.shape != of_output.shape:
         return []
-    if _spread(alike.output, of_output) <= NEAR:
+    # what is drawn is other for each sample
+    is_drawn = distance(rerun(more_change=change, luck=LUCK).output, alike.output) > NEAR
+    if _spread(alike.output, of_output) <= NEAR or is_drawn:
         return []
     place = next((entry for entry in alike.seen if any(each > NEAR for each in _spreads(entry))), None)
     return [] if place is None else [Suspect("samples-unlike", place.span, proved=True)]
@@ -83,4 +85,5 @@ def _spread(value: Tensor, samples: Tensor) -> float:
     parts = [value.double()[samples == sample] for sample in samples.unique().tolist()]
     if len({part.numel() for part in parts}) != 1:
         return 0.0
-    return max((distance(part, parts[0]) for part in parts[1:]), default=0.0)
+    largest = max(1.0, float(value.detach().double().abs().nan_to_num(posinf=0.0).max())) if value.numel() else 1.0
+    return max((distance(part, parts[0]) / largest for part in parts[1:]), default=0.0)

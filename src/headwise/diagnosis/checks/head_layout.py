@@ -25,8 +25,6 @@ from headwise.dataflow import (
 
 __all__ = ["LayoutProblem", "Side", "layout_problems", "operand_problem", "sides", "unequal"]
 
-ADDED = frozenset({"add", "add_", "__add__", "__iadd__"})
-
 
 @dataclass(frozen=True)
 class Side:

@@ -64,7 +64,7 @@ def _along(marks: Tensor, axis: int) -> set[int]:
 
 
 def _axis_of(entry: MarkedOp, count: int) -> int | None:
-    """The axis along which a norm goes; None: it is of several, or a sum that shares keys out and no length."""
+    """The axis along which a norm goes; None: it is of several, or p=1: a sum that shares keys out."""
     args, options = entry.rules
     axis = options.get("dim", args[2] if len(args) > 2 else DEFAULT_AXIS)
     p = options.get("p", args[1] if len(args) > 1 else 2.0)

@@ -41,7 +41,8 @@ def shared_offsets(run: Run) -> list[Suspect]:
 
 def _is_window(module: nn.Module, h: int, w: int) -> bool:
     """Whether a module holds the sides of a window that is no line."""
-    windows = [value for name, value in vars(module).items() if "window" in name or name in ("ws", "win_size")]
+    names = ("window_size", "window", "ws", "win_size")
+    windows = [value for name, value in vars(module).items() if name in names and isinstance(value, int | tuple | list)]
     return min(h, w) > 1 and any(value in ((h, w), [h, w]) or (h == w and value == h) for value in windows)
 
 

@@ -165,16 +165,19 @@ def holder_of(target: nn.Module, tensor: Tensor) -> tuple[nn.Module, str] | None
     return None
 
 
-def _registry(value: Any) -> nn.Module:
-    """A list or dictionary of modules or parameters, of others of these too, as torch's own."""
-    if isinstance(value, nn.Module):
-        return value
-    is_mapping = isinstance(value, Mapping)
-    items = list(value.values() if isinstance(value, Mapping) else value or ())
-    if items and isinstance(items[0], Tensor):
-        return nn.ParameterDict(value) if is_mapping else nn.ParameterList(items)
-    inner = [_registry(each) for each in items]
-    return nn.ModuleDict(dict(zip(value, inner, strict=True))) if is_mapping else nn.ModuleList(inner)
+def _registry(value: Any) -> Any:
+    """A list or dictionary of modules or parameters, of others of these too, as torch's own; anything else as it is."""
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        items = {key: _registry(item) for key, item in value.items()}
+        if items and all(isinstance(item, nn.Parameter) for item in items.values()):
+            return nn.ParameterDict(items)
+        return nn.ModuleDict(items) if all(isinstance(item, nn.Module) for item in items.values()) else value
+    if isinstance(value, list | tuple):
+        inner = [_registry(item) for item in value]
+        if inner and all(isinstance(item, nn.Parameter) for item in inner):
+            return nn.ParameterList(inner)
+        return nn.ModuleList(inner) if all(isinstance(item, nn.Module) for item in inner) else value
+    return value
 
 
 def _registered(target: nn.Module, holder: nn.Module, name: str) -> Change:
@@ -183,14 +186,25 @@ def _registered(target: nn.Module, holder: nn.Module, name: str) -> Change:
 
     def change(target: Any, _: dict[str, Any]) -> None:
         module = module_at(target, path)
-        registry = _registry(vars(module).pop(name, None))
-        # what was not known was left in train mode
-        setattr(module, name, registry.train(module.training))
+        value = vars(module).pop(name, None)
+        registry = _registry(value)
+        for item in (registry,) if isinstance(registry, nn.Module) else ():
+            # what was not known was left in train mode
+            item.train(module.training)
+        setattr(module, name, registry)
+        if registry is value:
+            # beside other things
+            weights = (weight for weight in held(value, 0) if isinstance(weight, nn.Parameter))
+            for at, weight in enumerate(weights):
+                module.register_parameter(f"{name}_{at}", weight)
 
     return change
 
 
 def held(value: Any, depth: int) -> Iterator[Any]:
+    """The parameters and tensors of a value: a module's, and those in lists and dictionaries. depth: how many of these
+    it stands in.
+    """
     if isinstance(value, nn.Module):
         yield from value.parameters()
     elif isinstance(value, Tensor):

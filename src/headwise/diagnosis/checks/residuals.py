@@ -15,8 +15,9 @@ __all__ = ["doubled_residuals", "dropped_residuals"]
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
 # what a part that follows an attention has between its projections; without it, it may be the last of a branch
-NORMS = frozenset({"layer_norm", "rms_norm", "group_norm"})
 BENDS = frozenset({"relu", "relu_", "gelu", "silu", "leaky_relu", "elu", "mish", "tanh", "sigmoid", "softplus", "glu"})
+# what stands behind the sums of a block
+NORMS = frozenset({"layer_norm", "rms_norm", "group_norm"})
 
 
 def doubled_residuals(run: Run) -> list[Suspect]:
@@ -56,7 +57,7 @@ def dropped_residuals(run: Run) -> list[Suspect]:
         is_named = _is_named(first)
         norm = None if is_named else _norm_of(run, first)
         given = first if norm is None else norm
-        if first.outputs[0].number in added or not (is_named or norm is not None):
+        if given.outputs[0].number in added or not (is_named or norm is not None):
             continue
         for place in (0, 1):
             stream, beside = first.inputs[place].number, first.inputs[1 - place].number

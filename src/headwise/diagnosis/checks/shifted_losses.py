@@ -44,7 +44,7 @@ def shown_targets(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     for forward in functions:
         for loss, name in _held(forward, run.target):
             tokens = run.named.get(name)
-            is_ids = tokens is not None and not tokens.is_floating_point() and tokens.ndim == len(("batch", "tokens"))
+            is_ids = tokens is not None and not tokens.is_floating_point() and tokens.ndim == 2
             if is_ids and looks_back(run) and _is_shown(run, rerun, name):
                 line = inspect.getsourcelines(kind)[1] + loss.args[0].lineno - 1
                 place = Span(file, f"{kind.__name__}.forward", line)
@@ -67,7 +67,7 @@ def _held(forward: ast.FunctionDef, target: nn.Module) -> list[tuple[ast.Call, s
     for loss in losses_of(forward):
         called = ast.unparse(loss.func).rpartition(".")[2]
         is_torch = called in LOSSES or isinstance(getattr(target, called, None), MODULES)
-        if len(loss.args) < len(("output", "target")) or not is_torch:
+        if len(loss.args) < 2 or not is_torch:
             continue
         output, tokens = (_resolved(each, assigned) for each in loss.args[:2])
         name, cuts = _base(tokens), (_cut(output), _cut(tokens))

@@ -7,8 +7,9 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,20 @@ PLACE = re.compile(r"^(?:t|i|pos|position|index|idx|offset|start_pos|step|time_?
 TOKENS = 3
 ENDS = range(1, TOKENS + 2)
 NEAR = 1e-6
+# the arguments of what begins anew that are told how many samples come
+BATCH = re.compile(r"^(?:b|n|bs|bsz|batch|batch_size|num_samples)$")
+
+
+class StepCall(NamedTuple):
+    """A way in which a method may be called. keeps_axis: with (batch, 1, features), and not (batch, features); first:
+    the number of the first token.
+    """
+
+    keeps_axis: bool
+    first: int
+
+
+WAYS = tuple(StepCall(keeps_axis, first) for keeps_axis in (False, True) for first in (0, 1))
 
 
 def step_methods(run: Run) -> list[Suspect]:
@@ -47,30 +62,27 @@ def step_methods(run: Run) -> list[Suspect]:
     method = next((each for each in dir(kind) if STEP.match(each) and callable(getattr(kind, each))), "")
     tokens = run.given[name]
     is_called = any(span.function.endswith(f".{method}") for span in run.spans)
-    if not method or is_called or run.output.shape[:2] != tokens.shape[:2] or run.output.ndim < len("btf"):
+    if not method or is_called or run.output.shape[:2] != tokens.shape[:2] or run.output.ndim < 3:
         return []
     plain = {key: value for key, value in run.plan.call.items() if isinstance(value, bool | int | float)}
     with torch.no_grad(), torch.random.fork_rng(devices=()), default_dtype(torch.float64):
         try:
             model = fresh(run)
-            forward = _called(model, lambda it: [first_tensor(it(**{name: tokens[:, :end]}, **plain)) for end in ENDS])
-            steps = _called(model, lambda it: _stepped(it, method, tokens))
+            forward = _called(model, lambda it: [_first(it(**{name: tokens[:, :end]}, **plain)) for end in ENDS])
+            ways = [_called(model, partial(_stepped, method, tokens, way)) for way in WAYS]
         except Exception:  # noqa: BLE001  a stranger's: how it is meant to be called is not known
             return []
     wholes = forward.result
-    if forward.layers != steps.layers or not _looks_back(wholes) or len(steps.result) < TOKENS:
+    stepped = [steps for steps in ways if len(steps.result) == TOKENS]
+    if not stepped or not _looks_back(wholes) or any(forward.layers != steps.layers for steps in stepped):
         return []
     last = [whole[:, -1] for whole in wholes[:TOKENS]]
-    is_right = any(all(map(_is_near, steps.result, rows)) for rows in (last, [whole[:, -1] for whole in wholes[1:]]))
     is_handed = any(STATE.search(each.name) for each in parameters(getattr(run.target, method))[1:])
-    is_made_of_it = any(_is_near(value, last[-1]) for value in steps.values)
-    if (
-        is_right
-        or not (steps.is_kept or is_handed)
-        or is_made_of_it
-        or [t.numel() for t in steps.result] != [t.numel() for t in last]
-    ):
-        return []
+    for steps in stepped:
+        is_right = any(all(map(_is_near, steps.result, rows)) for rows in (last, [each[:, -1] for each in wholes[1:]]))
+        if is_right or any(_is_near(value, last[-1]) for value in steps.values) or not (steps.is_kept or is_handed):
+            return []
+    steps = stepped[0]
     error = max(distance(step.reshape(each.shape), each) for step, each in zip(steps.result, last, strict=True))
     code = inspect.unwrap(getattr(kind, method)).__code__
     lines = (number for *_, number in code.co_lines() if number is not None and number > code.co_firstlineno)
@@ -92,14 +104,16 @@ class _Calls:
 
 
 def _called(model: nn.Module, call: Callable[[nn.Module], list[Tensor]]) -> _Calls:
+    """Calls of a copy of a module; what they raise is of how it was called, and gives nothing."""
     own, layers = copy.deepcopy(model), set[str]()
     for name, layer in own.named_modules():
         if name and not any(layer.children()):
             layer.register_forward_hook(lambda *_, name=name: layers.add(name))
-    before = _kept(own)
+    before, weights = _kept(own), [weight.clone() for weight in own.parameters()]
     recording = record(lambda: call(own), model=own, values=True)
-    if recording.failure is not None:
-        raise recording.failure.error
+    is_same = all(map(torch.equal, weights, own.parameters()))
+    if recording.failure is not None or not is_same:
+        return _Calls([], frozenset(), [], is_kept=False)
     values = [each.value for op in recording.operations for each in op.outputs if each.value is not None]
     return _Calls(recording.result, frozenset(layers), values, _kept(own) != before)
 
@@ -115,7 +129,7 @@ def _is_near(a: Tensor, b: Tensor) -> bool:
     return a.numel() == b.numel() and distance(a.reshape(b.shape).to(b.dtype), b) <= NEAR
 
 
-def first_tensor(result: Any) -> Tensor:
+def _first(result: Any) -> Tensor:
     return next(iter(tensors(result)))
 
 
@@ -124,8 +138,10 @@ def _looks_back(wholes: list[Tensor]) -> bool:
     return all(distance(short, long[:, : short.shape[1]]) <= NEAR for short, long in pairwise(wholes))
 
 
-def _stepped(model: nn.Module, method: str, tokens: Tensor) -> list[Tensor]:
-    """What a method gives for token after token, handed what it returned for the last; empty: it asks for more."""
+def _stepped(method: str, tokens: Tensor, way: StepCall, model: nn.Module) -> list[Tensor]:
+    """What a method gives for token after token, handed what it returned for the last; empty: it asks for more, or
+    returns several that may be the output.
+    """
     step = getattr(model, method)
     arguments = parameters(step)[1:]
     state = next((each for each in arguments if STATE.search(each.name)), None)
@@ -133,19 +149,23 @@ def _stepped(model: nn.Module, method: str, tokens: Tensor) -> list[Tensor]:
     if any(each.default is each.empty and each is not state and each is not place for each in arguments):
         return []
     for reset in (each for each in dir(type(model)) if RESET.match(each)):
-        needed = [each for each in parameters(getattr(model, reset)) if each.default is each.empty]
+        needed = [each.name for each in parameters(getattr(model, reset)) if each.default is each.empty]
+        if not all(BATCH.search(each) for each in needed):
+            return []
         getattr(model, reset)(*[tokens.shape[0] for _ in needed])
     handed: dict[str, Any] = {} if state is None or state.default is not state.empty else {state.name: None}
     out: list[Tensor] = []
     for at in range(TOKENS):
         if place is not None:
-            handed[place.name] = at
-        result = step(tokens[:, at], **handed)
-        out.append(first_tensor(result))
+            handed[place.name] = at + way.first
+        result = step(tokens[:, at : at + 1] if way.keeps_axis else tokens[:, at], **handed)
+        parts = list(result) if isinstance(result, tuple) else [result]
+        outputs = [n for n, part in enumerate(parts) if isinstance(part, Tensor) and part.shape[:1] == tokens.shape[:1]]
+        if len(outputs) != 1 or (state is not None and len(parts) < 2):
+            return []
+        out.append(parts.pop(outputs[0]))
         if state is not None:
-            if not isinstance(result, tuple) or len(result) < len(("output", "state")):
-                return []
-            handed[state.name] = result[1] if len(result) == len(("output", "state")) else result[1:]
+            handed[state.name] = parts[0] if len(parts) == 1 else tuple(parts)
         kept = [each.dtype for each in tensors([handed, *vars(model).values()]) if each.is_floating_point()]
         if not set(kept) <= {out[0].dtype} or any(each.dtype == torch.int8 for each in tensors([handed])):
             # what is kept in fewer bits gives other numbers

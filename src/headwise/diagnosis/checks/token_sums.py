@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import MarkedOp, Run, TokenSum, attentions, chain_of, downstream, token_sums, value_of
+from headwise.dataflow import TOTALS, MarkedOp, Run, TokenSum, attentions, chain_of, downstream, token_sums, value_of
 from headwise.diagnosis.checks.mask_path import reached_by, uses
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import NOTHING, hidden_share, weighed, weighed_sums
@@ -18,7 +18,6 @@ from headwise.recording import Site
 
 __all__ = ["normaliser_suspects", "unhidden_tokens"]
 
-ADDING = frozenset({"sum", "cumsum", "mean"})
 FILLS = frozenset({"masked_fill", "masked_fill_", "where"})
 MULTIPLIED = frozenset({"*", "*=", "mul"})
 
@@ -68,7 +67,7 @@ def _other_sums(run: Run, total: TokenSum, *, is_masked: bool) -> Iterator[Other
     reached = {each.at for each in later}
     operands = [total.product.args[at] for at in total.operands]
     for entry in run.seen:
-        if entry.last not in ADDING or entry.at in reached or entry is total.total or not entry.args:
+        if entry.last not in TOTALS or entry.at in reached or entry is total.total or not entry.args:
             continue
         keys = entry.args[0]
         if not isinstance(keys, Tensor) or all(each.shape != keys.shape for each in operands):
@@ -119,8 +118,10 @@ def unhidden_tokens(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         shares = hidden_share(run, rerun, of)
         if shares is None or min(shares) <= NOTHING:
             continue
-        weights = [at for at in of.total.operands if at != of.values]
-        operand = of.total.product.args[weights[0]]
+        weights = next((at for at in of.total.operands if at != of.values), None)
+        if weights is None:
+            continue
+        operand = of.total.product.args[weights]
         reached = reached_by(run)
         met = [each for each in chain_of(run, of.total.product, operand) if uses(each, reached)]
         kind = _kind_of(met[-1], reached) if met else ""

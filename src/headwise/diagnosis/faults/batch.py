@@ -57,8 +57,8 @@ FAULTS = (
         Words(
             "内容相同的样本在这里得到不同的结果。",
             "一个样本的结果取决于它在批里的位置。",
-            "让所有样本得到同样的东西：(batch * heads) 的张量以批为主，每个头一份的东西要整体重复 repeat(batch, 1, 1)，"
-            "而不是 repeat_interleave(batch)。",
+            "让所有样本得到同样的东西：(batch * heads) 的张量批维在前（batch-major），每个头一份的东西要整体重复 "
+            "repeat(batch, 1, 1)，而不是 repeat_interleave(batch)。",
         ),
     ),
     Fault(

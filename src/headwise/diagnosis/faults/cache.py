@@ -80,8 +80,8 @@ FAULTS = (
             at="q, k, v = self.split(x[:, None])",
         ),
         Words(
-            "{name} gives other results for token after token than forward for all of them.",
-            "What is generated is not what was trained.",
+            "{name}, token by token, gives other results than forward for all tokens at once.",
+            "Generation does not compute the model that was trained.",
             "Compare it with forward: which keys and values it keeps, in which order and at which positions, their "
             "scale and their heads.",
         ),

@@ -91,9 +91,9 @@ FAULTS = (
             at="return nn.functional.cross_entropy(",
         ),
         Words(
-            "The loss holds each output against the number of {name} before its own, which it has seen.",
+            "The loss compares each output with the previous number of {name}, which the model has already seen.",
             "It learns to repeat its input: the loss becomes small, and what is generated makes no sense.",
-            "Hold the outputs but the last, [:, :-1], against the tokens but the first, [:, 1:].",
+            "Compare the outputs but the last, [:, :-1], with the tokens but the first, [:, 1:].",
         ),
         Words(
             "损失把每个输出与它前一个位置上、它已经看到的 {name} 相比。",

@@ -89,7 +89,7 @@ FAULTS = (
         "normaliser-wrong", FAULT, "law",
         LINEAR(("k.cumsum(dim=1)", "k.cumsum(dim=2)")),
         Words(
-            "The sum over tokens is divided by another sum than that of its weights.",
+            "The sum over tokens is not divided by the sum of its weights.",
             "The weights of a query do not sum to 1: where all values are 1, the result is not.",
             "Divide by the queries times {name} of the keys that weigh the values.",
         ),

@@ -84,9 +84,10 @@ def distinct(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _bind(plan: Plan, sizes: dict[str, int]) -> None:
-    """Give the sizes that follow from others, each after those that it follows from."""
-    for symbol in plan.symbols:
-        if symbol.equals:
+    """Give the sizes that follow from others, and from what follows from these."""
+    bound = [symbol for symbol in plan.symbols if symbol.equals]
+    for _ in bound:
+        for symbol in bound:
             sizes[symbol.name] = evaluated(symbol.equals, sizes)
 
 
