@@ -60,7 +60,7 @@ LAWS: dict[str, str] = {
     "doctor.missed.context_unread": "输出与第 {line} 行的加权和无关",
     "doctor.not_compared": "它的权重没能与 softmax(q·kᵀ/√d) 对照：{why}。",
     "doctor.missed.samples_unknown": "不知道输入或输出中的元素属于哪个样本",
-    "doctor.missed.not_followed": "未能在其中跟踪到 softmax 注意力",
+    "doctor.missed.not_followed": "未能在其中跟踪到注意力",
     "doctor.factor.model": "1/√（模型维度）",
     "doctor.factor.heads": "1/√（头数）",
     "doctor.factor.queries": "1/√（查询的个数）",

@@ -62,7 +62,7 @@ LAWS: dict[str, str] = {
     "doctor.missed.context_unread": "the output does not follow from the weighted sum of line {line}",
     "doctor.not_compared": "Its weights could not be compared with softmax(q·kᵀ/√d): {why}.",
     "doctor.missed.samples_unknown": "which sample an entry of its inputs or its output belongs to is not known",
-    "doctor.missed.not_followed": "no softmax attention could be followed in it",
+    "doctor.missed.not_followed": "no attention could be followed in it",
     "doctor.factor.model": "1/√(model width)",
     "doctor.factor.heads": "1/√(number of heads)",
     "doctor.factor.queries": "1/√(number of queries)",
