@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 from headwise.calls.argument_axes import last
-from headwise.calls.embedded_arguments import embedded
 from headwise.calls.function_trees import Written, written
 from headwise.calls.mask_usage import is_used_as_mask
 from headwise.calls.roles import call_role
@@ -25,8 +24,8 @@ AMBIGUOUS = ("", "adjacency")
 
 
 class Argument(inspect.Parameter):
-    """A parameter of a call whose name does not tell what it is for. use: what the code does with it: "mask"; "ids":
-    it looks rows of a table up; "": it is handed to a layer.
+    """A parameter of a call whose name does not tell what it is for. use: what the code does with it: "mask"; "": it is
+    handed to a layer.
     """
 
     __slots__ = ("use",)
@@ -43,7 +42,7 @@ def arguments_of(
     every = list(parameters)
     unknown = tuple(each.name for each in every if call_role(each.name) in AMBIGUOUS)
     uses = _uses(owner, inspect.unwrap(getattr(function, "__func__", function)), unknown)
-    if every and uses.get(every[0].name) == "mask":
+    if every and uses.get(every[0].name):
         # the first is what attends
         uses = {name: use for name, use in uses.items() if name != every[0].name}
     return [Argument(each, uses[each.name]) if each.name in uses else each for each in every]
@@ -63,8 +62,7 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
         return {}
     by_name = {each.name: each for _, each in reversed(trees)}
     out = {name: "mask" for name in names if not call_role(name) and _is_mask(tree, name, by_name, DEEPEST)}
-    out |= {name: "" for name in names if _is_in_layer(tree, name, by_name)}
-    return out | dict.fromkeys(embedded(by_name, function.__name__, names), "ids")
+    return out | {name: "" for name in names if _is_in_layer(tree, name, by_name)}
 
 
 def _is_in_layer(tree: Written, name: str, trees: Mapping[str, Written]) -> bool:
