@@ -32,7 +32,7 @@ VARIANTS = [
     and "forward" in vars(each)
 ]
 # these are no softmax of keys, and are said to be none; of the first three it is not known how to call them
-OTHERS = {"FewBits", "WithPositions", "OfVolumes", "Linear", "Efficient", "Channels"}
+OTHERS = {"FewBits", "WithPositions", "OfVolumes", "Channels"}
 
 
 # those with a cache are in test_caches.py
