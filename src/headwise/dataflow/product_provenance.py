@@ -79,26 +79,15 @@ def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
             if not is_constant(marks.arrays["t"], axis) and is_constant(marks.arrays["f"], axis):
                 # summed over tokens, as in linear attention
                 return Marks("state", {"t": torch.full_like(x, -1), "f": numbered(*features)})
-    if torch.equal(x, y) and _is_of_one_token(joint, a, b):
+    if torch.equal(x, y) and not joint.summed:
+        # features of a token with others of it, to be added up
+        return Marks("state", {"t": x, "f": numbered(*features)})
+    own = (
+        set(joint.out) & set(one) - set(other) for one, other in ((joint.left, joint.right), (joint.right, joint.left))
+    )
+    if torch.equal(x, y) and not all(own):
         return Marks("token", {"t": x, "f": numbered(*features)})
     return Marks("pair", {"x": beside(x, y), "y": beside(y, x), "h": features[0]})
-
-
-def _is_of_one_token(joint: Einsum, a: Marks, b: Marks) -> bool:
-    """Whether a product whose sides are the same token at each entry multiplies features of it, and scores nothing: no
-    two axes of the result are of one side each, but where nothing is summed.
-    """
-    if not joint.summed:
-        return True
-    own = [
-        [axis for axis, letter in enumerate(letters) if letter in joint.out and letter not in others]
-        for letters, others in ((joint.left, joint.right), (joint.right, joint.left))
-    ]
-    if not own[0] or not own[1]:
-        return True
-    wide = [any(m.shape[axis] > 1 for axis in axes) for m, axes in zip((a, b), own, strict=True)]
-    changing = any(not is_constant(m.arrays["f"], axis) for m, axes in zip((a, b), own, strict=True) for axis in axes)
-    return not all(wide) and changing
 
 
 def _weighted(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
@@ -141,7 +130,7 @@ def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...]) -> 
         a, b = first.arrays["t"], marks.arrays["t"]
         if torch.equal(a, b) and shape not in (own.shape, operands[0].shape):
             # features of a token with others of it
-            return Marks("token", {"t": a, "f": numbered(first.arrays["f"], marks.arrays["f"])})
+            return Marks("state", {"t": a, "f": numbered(first.arrays["f"], marks.arrays["f"])})
         if bool(((place_of(a) != place_of(b)) & (a >= 0) & (b >= 0)).any()):
             if tuple(operands[0].shape) == shape == tuple(operands[1].shape):
                 # a residual or a gate: it has several tokens

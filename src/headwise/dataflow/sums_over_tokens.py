@@ -55,13 +55,13 @@ def downstream(run: Run, entry: MarkedOp) -> Iterator[MarkedOp]:
 
 def reader(run: Run, total: TokenSum) -> MarkedOp | None:
     """The product of queries with a sum over tokens; None: no tokens read it."""
-    numbers, held = set(total.product.results), "token" if total.is_running else "state"
+    numbers = set(total.product.results)
     for entry in downstream(run, total.product):
         pairs = zip(entry.inputs, entry.given, strict=True)
         kinds = {(tensor.number in numbers, marks.kind) for tensor, marks in pairs if marks is not None}
         numbers |= entry.results
         is_product = entry.joint is not None or entry.last == "einsum"
-        if entry.at > total.total.at and is_product and kinds >= {(True, held), (False, "token")}:
+        if entry.at > total.total.at and is_product and kinds >= {(True, "state"), (False, "token")}:
             return entry
     return None
 
@@ -69,7 +69,9 @@ def reader(run: Run, total: TokenSum) -> MarkedOp | None:
 def _token_sums(run: Run) -> list[TokenSum]:
     out = []
     for entry in run.seen:
-        if is_scores(entry) and entry.output_marks[0] is not None and entry.output_marks[0].kind == "state":
+        marks = entry.output_marks[0] if entry.output_marks else None
+        is_state = marks is not None and marks.kind == "state" and entry.joint is not None and bool(entry.joint.summed)
+        if is_state and is_scores(entry):
             out.append(TokenSum(entry, entry))
         elif entry.last in TOTALS and _adds_tokens(entry):
             product = _product(run, entry)
@@ -81,7 +83,7 @@ def _token_sums(run: Run) -> list[TokenSum]:
 def _adds_tokens(entry: MarkedOp) -> bool:
     """Whether a sum goes over an axis of tokens."""
     marks = entry.given[0] if entry.given else None
-    if marks is None or marks.kind != "token":
+    if marks is None or marks.kind not in ("token", "state"):
         return False
     dim = entry.options.get("dim", entry.args[1] if len(entry.args) > 1 else None)
     axes = [dim] if isinstance(dim, int) else list(dim) if isinstance(dim, tuple | list) else []

@@ -108,8 +108,8 @@ def _suspects(exam: Examination) -> list[Suspect]:
         return suspects
     free = exam.run(plan=exam.free)
     if free.failure is None and not attentions(free) and not attentions(run):
-        return _of_sums(exam, run, free)
-    if free.failure is None:
+        suspects = _of_sums(exam, run, free)
+    if free.failure is None and not suspects:
         suspects = checks.all("weights", sharing_suspects, free) or checks.all("weights", crossed_suspects, free)
         suspects = suspects or checks.all("weights", normalisation_suspects, free)
         suspects = suspects or checks.all("heads", groups_suspects, free)
