@@ -79,14 +79,13 @@ def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
             if not is_constant(marks.arrays["t"], axis) and is_constant(marks.arrays["f"], axis):
                 # summed over tokens, as in linear attention
                 return Marks("state", {"t": torch.full_like(x, -1), "f": numbered(*features)})
+    sides = ((joint.left, joint.right), (joint.right, joint.left))
+    has_own = [bool(set(joint.out) & set(one) - set(other)) for one, other in sides]
+    if torch.equal(x, y) and not all(has_own):
+        return Marks("token", {"t": x, "f": numbered(*features)})
     if torch.equal(x, y) and not joint.summed:
         # features of a token with others of it, to be added up
         return Marks("state", {"t": x, "f": numbered(*features)})
-    own = (
-        set(joint.out) & set(one) - set(other) for one, other in ((joint.left, joint.right), (joint.right, joint.left))
-    )
-    if torch.equal(x, y) and not all(own):
-        return Marks("token", {"t": x, "f": numbered(*features)})
     return Marks("pair", {"x": beside(x, y), "y": beside(y, x), "h": features[0]})
 
 
