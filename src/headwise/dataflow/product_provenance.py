@@ -79,8 +79,8 @@ def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
             if not is_constant(marks.arrays["t"], axis) and is_constant(marks.arrays["f"], axis):
                 # summed over tokens, as in linear attention
                 return Marks("state", {"t": torch.full_like(x, -1), "f": numbered(*features)})
-    sides = ((joint.left, joint.right), (joint.right, joint.left))
-    has_own = [bool(set(joint.out) & set(one) - set(other)) for one, other in sides]
+    operands = ((joint.left, joint.right), (joint.right, joint.left))
+    has_own = [bool(set(joint.out) & set(rows) - set(columns)) for rows, columns in operands]
     if torch.equal(x, y) and not all(has_own):
         return Marks("token", {"t": x, "f": numbered(*features)})
     if torch.equal(x, y) and not joint.summed:
