@@ -140,6 +140,9 @@ def taken_otherwise(masked: Plan, files: Sequence[str], *, is_sure: bool = False
     is known.
     """
     declared = masked.call.get("_mask", {})
+    if is_sure and "dtype" in declared:
+        # what it must hold is somebody's word too
+        return None
     try:
         is_said = is_sure or list(declared["shape"]) in said_shapes(masked.target, masked.mask, keys=_keys(masked))
         if is_said and any("bool" in line.lower() for line in said_lines(masked.target, masked.mask)):
