@@ -28,6 +28,8 @@ WARM_UPS = 2
 BLOCK_SECONDS = 2e-3
 # a turn of both sides that takes this long warms them up by itself
 LONG_SECONDS = 2.5
+# after so long no further round begins, whatever the effort
+LONGEST_SECONDS = 45.0
 
 
 class WrongNumbersError(Exception):
@@ -193,11 +195,12 @@ def interleave(
     """Both sides timed in turn: ours, theirs, ours, theirs, ... after a warm-up of both."""
     calls = _warm_up(ours, theirs, clock)
     pairs: list[Pair] = []
-    end = clock() + effort.seconds
+    begin = clock()
+    end, last = begin + effort.seconds, begin + LONGEST_SECONDS
     was_collecting = gc.isenabled()
     gc.disable()
     try:
-        while len(pairs) < effort.rounds or clock() < end:
+        while not pairs or clock() < end or (len(pairs) < effort.rounds and clock() < last):
             pairs.append(Pair(_seconds(ours, calls, clock), _seconds(theirs, calls, clock)))
     finally:
         if was_collecting:

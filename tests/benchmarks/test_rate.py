@@ -21,6 +21,14 @@ def test_the_rate_is_that_of_the_median_time(monkeypatch):
     assert matmul_rate(torch.float32, side=6) == 2 * 6**3 / 3
 
 
+def test_a_product_is_grown_until_the_next_one_would_take_long(monkeypatch):
+    sides = []
+    monkeypatch.setattr(rate, "_seconds", lambda dtype, side: sides.append(side) or side**3 / 1e9)
+    assert matmul_rate(torch.float32) == pytest.approx(2e9)
+    # of 512, 0.13 s: one of 1,024 would take 1.07
+    assert sides == [256, 512]
+
+
 def test_attention_counts_two_operations_for_each_number_it_multiplies():
     # 3 pairs in 2 heads of size 5: q·k and weight·v each multiply and add 5 numbers
     forward = 3 * 2 * (2 * 5 + 2 * 5)

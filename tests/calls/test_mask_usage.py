@@ -39,6 +39,8 @@ def meant(code):
         ("wide = mask[:, None].float()\nwide = wide * -10000.0\ns = s + wide", "blocked"),
         ("mask = ~mask\ns = s.masked_fill(~mask, -inf)", "blocked"),
         ("o = self.attn(x, x, x, key_padding_mask=mask)", "blocked"),
+        ("s = mask * s + (1 - mask) * -1e30", "attend"),
+        ("s = (1 - mask) * s + mask * -1e30", "blocked"),
         ("s = s + mask", "additive"),
         ("s += mask", "additive"),
         ("s = s + mask[:, :, :, :n]", "additive"),

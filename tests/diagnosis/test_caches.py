@@ -233,6 +233,77 @@ class Roomy(Prompted):
         return self.out(nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2))
 
 
+class Forgetful(Prompted):
+    """What it hands on is not what it attended to: a prompt is remembered, the tokens between it and the last are not.
+
+    kept: so many of the most recent tokens are handed on.
+    """
+
+    kept, is_detached = 1, False
+
+    def forward(self, x, past=None):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        later = torch.ones(n, k.size(2), dtype=torch.bool).triu(k.size(2) - n + 1)
+        weights = (q @ k.mT / (d // self.heads) ** 0.5).masked_fill(later, float("-inf")).softmax(-1)
+        handed = tuple(each[:, :, -self.kept :] for each in (k, v))
+        handed = tuple(each.detach() for each in handed) if self.is_detached else handed
+        return self.out((weights @ v).transpose(1, 2).reshape(b, n, d)), handed
+
+
+class Bounded(Forgetful):
+    """How many tokens are kept is a number of the constructor."""
+
+    def __init__(self, dim, heads, capacity=2):
+        super().__init__(dim, heads)
+        self.kept = capacity
+
+
+class Segmental(Forgetful):
+    """A memory of the segment before, without its gradient."""
+
+    is_detached = True
+
+
+class Compressive(Prompted):
+    """A state of as many matrices as there are heads (Infini-attention, arXiv:2404.07143) beside local attention."""
+
+    def __init__(self, dim, heads):
+        super().__init__(dim, heads)
+        self.gate = nn.Parameter(torch.zeros(heads, 1, 1))
+
+    def forward(self, x, past=None):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        q, k = nn.functional.elu(q) + 1, nn.functional.elu(k) + 1
+        state, mass = 0.0, 0.0
+        if past is not None:
+            state, mass = past
+            y = y + self.gate.sigmoid() * ((q @ state) / (q @ mass.unsqueeze(-1)) - y)
+        state, mass = state + k.mT @ v, mass + k.sum(2)
+        return self.out(y.transpose(1, 2).reshape(b, n, d)), (state, mass)
+
+
+def test_tokens_that_a_cache_drops_are_lost_unless_who_builds_it_says_how_many_it_keeps():
+    found = doctor(Forgetful)
+    assert [each.kind for each in found.faults] == ["cache-lost"]
+    roomy = doctor(Bounded)
+    assert (roomy.faults, roomy.examined["cache"]) == ((), True)
+
+
+def test_a_memory_of_the_segment_before_is_no_cache_that_lost_tokens():
+    assert [(each.kind, each.severity) for each in doctor(Segmental).findings if "cache" in each.kind] == [
+        ("cache-lost", "warning")
+    ]
+
+
+def test_a_state_of_heads_is_no_cache_of_tokens():
+    assert doctor(Compressive).faults == ()
+
+
 def test_a_window_is_held_to_what_came_before():
     assert doctor(Windowed).faults == ()
     found = doctor(Outgrown)

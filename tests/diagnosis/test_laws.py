@@ -149,6 +149,9 @@ KEPT = {
     "a memory is kept on purpose": [
         ("return self.out(mixed)", "past, self.memory = getattr(self, 'memory', 0.0), mixed.detach().mean()\n"
          "        return self.out(mixed) + 0.1 * past")],
+    "Python's own random numbers choose": [
+        ("return self.out(mixed)", "import random\n"
+         "        return self.out(mixed if random.random() < 0.5 else -mixed)")],
     "dropout of the weights and of the output": [("return self.out(mixed)", "return self.drop(self.out(mixed))")],
     "rounding lets the gradient pass": [
         ("k = self.split(self.key(key))", "k = self.key(key)\n"

@@ -69,6 +69,27 @@ def test_the_second_sum_of_a_block_with_its_norms_behind_holds_the_first(written
     assert blamed_in(source, "Block") == ([] if is_right else [("residual-dropped", line_of(source, at))])
 
 
+@pytest.mark.parametrize(
+    ("written", "second", "is_right"),
+    [
+        ("x = self.norm_1(x)\n        h = x + self.attend(x)", "h + self.mlp(self.norm_2(h))", False),
+        # both parts add to what is normed (Megatron-LM's apply_residual_connection_post_layernorm)
+        ("x = self.norm_1(x)\n        h = self.norm_2(x + self.attend(x))", "h + self.mlp(h)", True),
+        # a norm of what comes in, and one of the part's own
+        ("x = self.norm_1(x)\n        h = x + self.attend(self.norm_2(x))", "h + self.mlp(self.norm_2(h))", True),
+        # the input goes on beside its norm
+        ("n = self.norm_1(x)\n        h = n + self.attend(n) + x", "h + self.mlp(self.norm_2(h))", True),
+    ],
+)
+def test_a_block_adds_to_its_input_and_not_to_its_norm(written, second, is_right):
+    source = BLOCK.replace("h = x + self.attend(self.norm_1(x))", written).replace(
+        "h + self.mlp(self.norm_2(h))", second
+    )
+    assert blamed_in(source, "Block") == (
+        [] if is_right else [("residual-normed", line_of(source, "x = self.norm_1(x)"))]
+    )
+
+
 ITEMS = '''import torch
 import torch.nn.functional as F
 from torch import nn

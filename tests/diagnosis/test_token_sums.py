@@ -93,3 +93,35 @@ def test_what_the_weights_miss_is_told_with_its_line(body, right, wrong, kind):
 def test_what_is_divided_by_something_else_on_purpose_is_not_examined(body):
     found = found_in(HEAD + body, "Sum")
     assert (found.verdict, found.faults) == ("not examined", ())
+
+
+CHANNELS = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Channels(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.o = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.temperature = nn.Parameter(torch.ones(heads, 1, 1))
+
+    def forward(self, x):
+        b, n, c = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, c // self.heads).permute(2, 0, 3, 4, 1)
+        q, k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+        weights = (q @ k.transpose(-2, -1) * self.temperature).softmax(dim=-1)
+        return self.o((weights @ v).permute(0, 3, 1, 2).reshape(b, n, c))
+"""
+
+
+def test_attention_over_channels_is_examined():
+    found = found_in(CHANNELS, "Channels")
+    assert (found.verdict, found.faults) == ("sound", ())
+    assert found.examined[COMPARISON].startswith("attention over channels")
+
+
+def test_attention_over_channels_whose_weights_do_not_sum_to_1_is_not_called_sound():
+    source = CHANNELS.replace("softmax(dim=-1)", "softmax(dim=-2)")
+    assert found_in(source, "Channels").verdict == "not examined"

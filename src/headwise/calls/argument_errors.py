@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from headwise.calls.argument_axes import last
-from headwise.calls.error_repairs import own_frames
+from headwise.calls.failed_statement import own_frames
 from headwise.calls.plan import Plan
 from headwise.source import file_tree
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import linecache
 import re
 import sys
 import sysconfig
@@ -19,9 +20,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from headwise.calls.argument_errors import is_unknown_option, is_wrong_call
-from headwise.calls.error_repairs import SHAPE, own_frames
+from headwise.calls.error_repairs import SHAPE
+from headwise.calls.failed_statement import own_frames
 from headwise.calls.plan import Plan, evaluated
-from headwise.recording import Guarded, tensors
+from headwise.recording import Guarded, seeded, tensors
 
 __all__ = ["Silent", "is_of_code", "is_of_library"]
 
@@ -129,7 +131,10 @@ def _calls_itself_wrong(error: TypeError) -> bool:
     # what a library raised says nothing of the file
     if not frames or frames[-1] != every[-1] or match is None or match[1] in SHARED:
         return False
-    frame, _ = frames[-1]
+    frame, line = frames[-1]
+    if re.search(rf"\b{match[1]}\(.*\*\w", linecache.getline(frame.f_code.co_filename, line)):
+        # how many are handed on may be ours to say
+        return False
     instance = frame.f_locals.get("self")
     function = getattr(type(instance), match[1], None) or frame.f_globals.get(match[1])
     return getattr(function, "__module__", None) == frame.f_globals.get("__name__")
@@ -150,7 +155,7 @@ def _failed(plan: Plan, sizes: Mapping[str, int]) -> tuple[Exception | None, Lat
         redirect_stdout(io.StringIO()),
         warnings.catch_warnings(),
         torch.enable_grad(),
-        torch.random.fork_rng(devices=()),
+        seeded(),
         Guarded(),
         Latest() as latest,
     ):

@@ -12,12 +12,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from headwise.calls.constructor_arguments import LEAST, Draft
-from headwise.calls.error_repairs import TYPE, FailedStatement, place
+from headwise.calls.error_repairs import TYPE
+from headwise.calls.failed_statement import FailedStatement, place
 from headwise.calls.plan import Named
 from headwise.calls.roles import init_role
 from headwise.calls.signature import EMPTY, parameters
 from headwise.calls.symbols import LEGEND, LETTERS
-from headwise.recording import Budget
+from headwise.recording import Budget, is_out_of_memory
 
 __all__ = ["halved", "rebuilt"]
 
@@ -25,7 +26,6 @@ __all__ = ["halved", "rebuilt"]
 FIRST, DEEPEST, ENOUGH, WIDEST = 4, 6, 2, 6
 # an image has as many axes
 AXES = 2
-MEMORY = re.compile(r"MemoryError|can't allocate memory|not enough memory|Storage size calculation overflowed")
 # what is None by default and required gets a value only where its name says what turns it off
 RATE = re.compile(r"drop(?!ped|s$)|丢弃")
 SWITCH = re.compile(r"(?:(?:use|add|with|has)_)?(?:(?:qkv|qk|kv|attention|in|out|proj|in_proj|out_proj)_)?bias")
@@ -73,7 +73,7 @@ def _lessons(draft: Draft, error: Exception, params: Sequence[inspect.Parameter]
     if LISTED.search(str(error)):
         yield from _listed(draft, at)
     yield from halved(draft, error)
-    if MEMORY.search(f"{type(error).__name__}: {error}"):
+    if is_out_of_memory(error):
         yield from _lessened(draft)
     if isinstance(error, AssertionError | ValueError | NotImplementedError | TypeError | AttributeError):
         yield from _switched(draft, at, params)

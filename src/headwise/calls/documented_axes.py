@@ -14,7 +14,7 @@ from headwise.calls.argument_use import role_of
 from headwise.calls.constructor_arguments import Draft, drafts
 from headwise.calls.embedded_arguments import embedded
 from headwise.calls.function_trees import written
-from headwise.calls.mask_forms import masks
+from headwise.calls.mask_forms import masks, visible
 from headwise.calls.mask_usage import Meaning
 from headwise.calls.plan import Plan
 from headwise.calls.roles import call_role, init_role
@@ -128,7 +128,7 @@ def _calls_with(
         call: dict[str, Any] = {name: shape for name, shape in shapes.items() if name not in masked}
         for name in masked:
             if name != main:
-                call[name] = _visible(shapes[name], _means(target, name, reading, is_counted=name in counted)[0])
+                call[name] = visible(shapes[name], _means(target, name, reading, is_counted=name in counted)[0])
         if main:
             call["_mask"] = {"argument": main, **mask, "shape": shapes[main]}
         yield call
@@ -215,16 +215,6 @@ def _means(target: Any, name: str, reading: Reading | None, *, is_counted: bool)
         reading = replace(reading, means={**reading.means, name: Meaning(told)})
     ways = ({key: mask[key] for key in ("means", "dtype") if key in mask} for mask in masks(name, reading, keys="S"))
     return [dict(way) for way in dict.fromkeys(tuple(way.items()) for way in ways)]
-
-
-def _visible(shape: Sequence[Any], way: Mapping[str, Any]) -> dict[str, str]:
-    """A mask of a meaning that hides nothing, as an expression."""
-    sizes = ", ".join(map(str, shape))
-    value = "ones" if way["means"] == "attend" else "zeros"
-    if way["means"] == "lengths":
-        return {"_expr": f"torch.full(({sizes},), L)"}
-    kind = way.get("dtype", "float" if way["means"] == "additive" else "bool")
-    return {"_expr": f"torch.{value}({sizes}, dtype=torch.{kind})"}
 
 
 def _spoken(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, tuple[str, ...]]:

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import re
-import textwrap
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from itertools import zip_longest
-from types import FrameType
 from typing import Any
 
 from torch import Tensor
 
 from headwise.calls import layouts, size_relations
 from headwise.calls.argument_axes import last
+from headwise.calls.failed_statement import FailedStatement
+from headwise.calls.fixed_arguments import FIXED
 from headwise.calls.layouts import Family
-from headwise.calls.mask_forms import masks
+from headwise.calls.mask_forms import declared_shapes, masks, visible
 from headwise.calls.plan import Plan
 from headwise.calls.roles import call_role, init_role
 from headwise.calls.size_relations import batched, bound_to, free_of, grouped, multiples, narrowed, reshaped, tied
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import spoken
 
-__all__ = ["FailedStatement", "lessons", "own_frames", "place"]
+__all__ = ["lessons"]
 
-FOREIGN = ("torch", "einops", "headwise", "numpy")
 # something else than a tensor came
 TYPE = re.compile(
     r"'(int|float|bool|NoneType|str|tuple|dict)' object|must be Tensor, not|unsupported operand type|bad operand type"
@@ -45,6 +41,8 @@ RANKS = (
     re.compile(r"but expected (?P<need>\d)-dim"),
 )
 FEWER = re.compile(r"too many indices for tensor of dimension (\d+)|Dimension out of range")
+PLACED = re.compile(r"takes (\d+) positional arguments but \d+ were given")
+NONE = re.compile(r"Value after \* must be an iterable|cannot unpack non-iterable")
 UNPACKED = re.compile(r"(?:not enough|too many) values to unpack")
 IDS = re.compile(r"used as indices must be|arguments? .*indices.* (?:Long|scalar types)|indices must be long", re.I)
 KERNEL = re.compile(r"Kernel size: \((\d+) x (\d+)\)\. Kernel size can't be greater")
@@ -56,78 +54,13 @@ SIZES = re.compile(
 )
 # so many masks are tried for one argument
 MASKS = 14
-# axes that nothing is known of
 OTHERS = ("h", "w", "t", "N", "n", "M")
 # what token numbers of the smallest table are below
 SMALLEST = "2"
-# a row that a table does not have
 BEYOND = re.compile(r"index out of range in self")
 MANY = {5: ("n", "h", "w"), 6: ("n", "m", "h", "w")}
 STACKED = re.compile(r"stack expects each tensor to be equal size")
 EVEN = re.compile(r"divisible by 2\b|must be even|even number", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class FailedStatement:
-    """Where in a person's own code a call failed: the statement, what its names hold, and what was handed over.
-
-    tests: what was asked before it, the last first.
-    """
-
-    statement: ast.AST
-    names: Mapping[str, Any]
-    options: Mapping[str, Any]
-    tests: tuple[ast.AST, ...] = ()
-
-    @property
-    def arguments(self) -> list[str]:
-        """The arguments of the call that the statement names, under whatever name."""
-        operands = [self.names.get(each.id) for each in ast.walk(self.statement) if isinstance(each, ast.Name)]
-        return [name for name, value in self.options.items() if any(value is operand for operand in operands)]
-
-
-def own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
-    """The frames of an error that are in no library, the last one last, and the line that each was at."""
-    frames = traceback.walk_tb(error.__traceback__)
-    return [each for each in frames if str(each[0].f_globals.get("__name__", "")).split(".")[0] not in FOREIGN]
-
-
-def place(error: BaseException, options: Mapping[str, Any]) -> FailedStatement:
-    """Where an error came from, as far as code that no library wrote tells."""
-    frames = own_frames(error)
-    if not frames:
-        return FailedStatement(ast.Pass(), {}, options)
-    frame, line = frames[-1]
-    around = _around(frame, line)
-    statement = around[0] if around else ast.Pass()
-    tests = [each.test for each in around if isinstance(each, ast.If)]
-    return FailedStatement(statement, dict(frame.f_locals), options, tuple(tests))
-
-
-def _around(frame: FrameType, line: int) -> list[ast.stmt]:
-    """The statements that a line is of, the smallest first."""
-    code = frame.f_code
-    lines = linecache.getlines(code.co_filename, frame.f_globals)
-    return sorted(_within(_tree("".join(lines)), line), key=lambda node: (node.end_lineno or 0) - node.lineno)
-
-
-# a call is tried a hundred times, and a file that is read anew each time is most of the work
-@lru_cache(maxsize=4)
-def _tree(text: str) -> ast.AST:
-    try:
-        return ast.parse(textwrap.dedent(text))
-    except (SyntaxError, ValueError):
-        return ast.Module([], [])
-
-
-def _within(node: ast.AST, line: int) -> Iterator[ast.stmt]:
-    """The statements below a node that a line is of."""
-    for child in ast.iter_child_nodes(node):
-        is_around = not isinstance(child, ast.stmt) or child.lineno <= line <= (child.end_lineno or child.lineno)
-        if is_around and not isinstance(child, ast.expr):
-            if isinstance(child, ast.stmt):
-                yield child
-            yield from _within(child, line)
 
 
 def lessons(
@@ -137,6 +70,8 @@ def lessons(
     text = str(error)
     if TYPE.search(text):
         yield from _as_tensors(plan, at, reading)
+    if UNPACKED.search(text) or PLACED.search(text) or NONE.search(text):
+        yield from _as_pairs(plan, text, at)
     if EVEN.search(text):
         yield _evened(plan)
     if IDS.search(text):
@@ -168,6 +103,24 @@ def lessons(
         yield from size_relations.divided(plan, [int(each) for each in re.findall(r"\d+", text)])
 
 
+def _as_pairs(plan: Plan, text: str, at: FailedStatement) -> Iterator[Plan]:
+    """An argument that is unpacked into two, as the cosines and sines of places are: `cos, sin = angles`, or in a call
+    that takes two more, `rotate(q, *angles)`.
+    """
+    for node in ast.walk(at.statement):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            is_pair, unpacked = len(node.targets[0].elts) == 2, node.value
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[-1], ast.Starred):
+            match, unpacked = PLACED.search(text), node.args[-1].value
+            is_pair = match is None or int(match[1]) == len(node.args) + 1
+        else:
+            continue
+        value = at.names.get(unpacked.id) if isinstance(unpacked, ast.Name) else ()
+        for name in at.arguments if is_pair and not isinstance(value, tuple) else ():
+            if at.options[name] is value:
+                yield from (replace(plan, call={**plan.call, name: each}) for each in FIXED["cosine_sine"])
+
+
 def _as_fewer_numbers(plan: Plan, at: FailedStatement) -> Iterator[Plan]:
     """With token numbers that a smaller table has: all that the statement names, or one of them."""
     named = [name for name in at.arguments or plan.call if isinstance(plan.call.get(name), Mapping)]
@@ -179,9 +132,9 @@ def _as_fewer_numbers(plan: Plan, at: FailedStatement) -> Iterator[Plan]:
 def _as_tensors(plan: Plan, at: FailedStatement, reading: Reading) -> Iterator[Plan]:
     """An argument that was no tensor as a mask, lengths, or an input like the first."""
     plain = [name for name, value in at.options.items() if not isinstance(value, Tensor)]
-    named = [name for name in at.arguments if name in plain]
     first = next((value for value in plan.call.values() if isinstance(value, list)), ["B", "L", "D"])
-    ways = [list(_as_tensor(plan, name, first, reading)) for name in named or plain]
+    named = [name for name in at.arguments if name in plain] or plain
+    ways = [list(_as_tensor(plan, name, first, reading)) for name in named]
     # one way of each argument, then the next of each
     yield from (each for row in zip_longest(*ways) for each in row if each is not None)
 
@@ -194,6 +147,11 @@ def _as_tensor(plan: Plan, name: str, first: Sequence[Any], reading: Reading) ->
     if role in ("mask", "lengths", "bias") and not plan.mask:
         among = [each for each, _ in zip(masks(name, reading, keys=keys), range(MASKS), strict=False)]
         yield from (replace(plan, call={**rest, "_mask": dict(each)}, mask=name) for each in among)
+    elif role in ("mask", "lengths") and plan.mask != name and keys in plan.call["_mask"]["shape"]:
+        # beside the one that hides keys, whose meaning it has
+        means = plan.call["_mask"]["means"]
+        for shape in declared_shapes(name, means, keys=keys)[:MASKS]:
+            yield replace(plan, call={**plan.call, name: visible(shape, {"means": means})})
     shapes = [[("S" if axis == "L" else axis) for axis in first], first, first[:-1], ["B"], ["L", "L"]]
     yield from (replace(plan, call={**plan.call, name: shape}) for shape in shapes if shape)
 

@@ -13,7 +13,8 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from headwise.calls.error_repairs import lessons, place
+from headwise.calls.error_repairs import lessons
+from headwise.calls.failed_statement import place
 from headwise.calls.plan import Plan, evaluated
 from headwise.calls.request import Wish
 from headwise.calls.source_hints import Reading

@@ -11,7 +11,7 @@ from headwise.calls.argument_use import role_of
 from headwise.calls.roles import call_role, is_mapping
 from headwise.calls.source_hints import Reading
 
-__all__ = ["declared_shapes", "is_switch", "mask_arguments", "masks"]
+__all__ = ["declared_shapes", "is_switch", "mask_arguments", "masks", "visible"]
 
 SHAPES: tuple[tuple[str, ...], ...] = (
     ("B", "1", "L", "S"), ("B", "L", "S"), ("L", "S"), ("B", "S"), ("B", "1", "1", "S"), ("B", "1", "S"),
@@ -79,6 +79,16 @@ def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, An
                     "shape": [keys if axis == "S" else axis for axis in shape],
                 }
                 yield mask if kind == "bool" or means == "additive" else {**mask, "dtype": kind}
+
+
+def visible(shape: Sequence[Any], way: Mapping[str, Any]) -> dict[str, str]:
+    """A mask of a meaning that hides nothing, as an expression."""
+    sizes = ", ".join(map(str, shape))
+    value = "ones" if way["means"] == "attend" else "zeros"
+    if way["means"] == "lengths":
+        return {"_expr": f"torch.full(({sizes},), L)"}
+    kind = way.get("dtype", "float" if way["means"] == "additive" else "bool")
+    return {"_expr": f"torch.{value}({sizes}, dtype=torch.{kind})"}
 
 
 def declared_shapes(name: str, means: str, *, keys: str) -> list[list[str]]:

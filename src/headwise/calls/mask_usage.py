@@ -60,14 +60,14 @@ def _meanings_in(tree: ast.AST, name: str) -> Iterator[Meaning]:
     turn = 1
     for node in nodes_of(tree):
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
-            sign = _sign(node.value, name)
-            if sign and _is_scaled(node.value):
-                yield _blocks(-sign)
+            scaled = _scaled_sign(node.value, name)
+            if scaled:
+                yield _blocks(-scaled)
                 return
-            turn = sign * turn if sign else turn
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _is_scaled(node.value):
-            # kept under another name: ext = (1 - mask) * -10000
-            sign = _sign(node.value, name)
+            turn = (_sign(node.value, name) or 1) * turn
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            # kept under another name, or added at once: ext = (1 - mask) * -10000
+            sign = _scaled_sign(node.value, name)
             if sign:
                 yield _blocks(-sign * turn)
                 return
@@ -90,7 +90,7 @@ def _filled(node: ast.AST, name: str) -> int:
     """The sign with which a name is given itself times a large negative number; 0: it is not."""
     if not (isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)):
         return 0
-    return _sign(node.value, name) if _is_scaled(node.value) else 0
+    return _scaled_sign(node.value, name)
 
 
 def _derived(tree: ast.AST, name: str) -> dict[str, int]:
@@ -203,12 +203,21 @@ def _is_low(node: ast.AST) -> bool:
 
 def _is_scaled(node: ast.AST) -> bool:
     """Whether a mask is multiplied by a large number, so that it can be added."""
-    return any(
-        isinstance(child, ast.BinOp)
-        and isinstance(child.op, ast.Mult)
-        and any(_is_large(side) for side in (child.left, child.right))
-        for child in ast.walk(node)
-    )
+    return any(_scaled(node))
+
+
+def _scaled(node: ast.AST) -> Iterator[ast.expr]:
+    """What is multiplied by a large number within a value."""
+    for child in ast.walk(node):
+        if isinstance(child, ast.BinOp) and isinstance(child.op, ast.Mult):
+            sides = (child.left, child.right)
+            yield from (other for side, other in zip(sides, reversed(sides), strict=True) if _is_large(side))
+
+
+def _scaled_sign(node: ast.AST, name: str) -> int:
+    """The sign with which a name is multiplied by a large number; 0: it is not."""
+    signs = [_sign(each, name) for each in _scaled(node)]
+    return next((each for each in signs if each), _sign(node, name) if signs else 0)
 
 
 def _is_left_of_one(node: ast.AST) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from headwise.calls.probe_sizes import least_sizes, probe_sizes
 from headwise.calls.signature import callee, parameters
+from headwise.recording import seeded
 
 __all__ = ["Named", "Plan", "evaluated", "masked_by"]
 
@@ -81,8 +82,7 @@ class Plan:
         """The module in eval mode, built with the same random numbers for one seed; what is no class is itself."""
         if not isinstance(self.target, type):
             return self.target
-        with torch.random.fork_rng(devices=()):
-            torch.default_generator.manual_seed(seed)
+        with seeded(seed):
             # a module that stands by default would be the same one in every module that is built
             shared = {
                 parameter.name: parameter.default
@@ -93,11 +93,15 @@ class Plan:
             for name in shared.keys() - self.init.keys():
                 with contextlib.suppress(RuntimeError, TypeError):
                     copies[name] = copy.deepcopy(shared[name])
-            built = self.target(**copies, **{name: self._value(value, sizes) for name, value in self.init.items()})
+            built = self.target(**copies, **self.initial(sizes))
         if isinstance(built, nn.Module):
             # a train of its own may return nothing
             built.eval()
         return built
+
+    def initial(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """What the target is built with."""
+        return {name: self._value(value, sizes) for name, value in self.init.items()}
 
     def arguments(self, sizes: Mapping[str, int], *, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the target is called with: normal numbers where a shape is asked for, masks by what they mean."""

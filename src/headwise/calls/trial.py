@@ -17,7 +17,7 @@ from headwise.calls.code_errors import Silent
 from headwise.calls.documented_axes import is_otherwise
 from headwise.calls.plan import Plan, evaluated
 from headwise.calls.symbols import spoken
-from headwise.recording import TRIAL, Budget, Guarded, Record, record, spend
+from headwise.recording import TRIAL, Budget, Guarded, Record, record, seeded, spend
 from headwise.source import Span
 
 __all__ = ["Attempt", "Tried", "furthest", "in_single", "mended", "quiet", "told_widths", "tried"]
@@ -157,7 +157,7 @@ def quiet() -> Iterator[None]:
         around.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         around.enter_context(torch.no_grad())
-        around.enter_context(torch.random.fork_rng(devices=()))
+        around.enter_context(seeded())
         around.enter_context(Guarded())
         yield
 

@@ -7,28 +7,30 @@ from headwise.lazy_names import lazy_names
 # each public name, and the file that it comes from
 _HOME = {
     "ATTENTIONS": "propagation", "FAILURES": "propagation", "FRESH": "propagation", "JOINS": "propagation",
-    "LAYERS": "propagation", "LEARNED": "provenance", "NOTHING": "attention_pattern", "SUMS": "propagation",
-    "TOTALS": "sums_over_tokens", "TRIANGLES": "propagation", "UNKNOWN": "expressions", "AttentionOps": "attention",
-    "AttentionPattern": "attention_pattern", "Decoded": "decoder", "Decoder": "decoder", "DecodingStep": "decoder",
-    "Einsum": "contractions", "Expressions": "expressions", "Follower": "provenance", "Manner": "runner",
-    "MarkedOp": "marked_operations", "Marks": "provenance", "NamedAxis": "axes", "Names": "axis_names",
-    "Origin": "provenance", "Owners": "entry_heads", "ProvenanceTracker": "propagation", "Row": "axis_names",
-    "Run": "runner", "Shape": "axes", "Sizes": "sizes", "TokenSum": "sums_over_tokens", "aligned": "axis_names",
-    "allowed_by": "attention_pattern", "arguments": "runner", "attentions": "attention", "axes_of": "decoder",
-    "by_site": "axis_names", "call_of": "runner", "chain_of": "attention", "contraction": "contractions",
-    "default_dtype": "runner", "downstream": "sums_over_tokens", "find_pattern": "attention_pattern",
-    "followed": "provenance", "hidden_in_layer": "attention", "is_constant": "contractions",
-    "is_laid_over": "attention", "is_layer": "attention", "is_movement": "index_maps", "is_scores": "attention",
-    "kinds": "attention_steps", "looking": "product_provenance", "made_from": "attention", "makers": "attention",
-    "mixing_of": "token_mixing", "operand_marks": "attention", "own_of": "provenance", "place_of": "provenance",
-    "product": "sizes", "reader": "sums_over_tokens", "readied": "float64", "run": "runner",
-    "sample_held": "provenance", "sample_of": "provenance", "source_of": "provenance", "sources_of": "provenance",
+    "LAYERS": "propagation", "LEARNED": "provenance", "NOTHING": "attention_pattern", "SOFTMAXES": "attention",
+    "SUMS": "propagation", "TOTALS": "sums_over_tokens", "TRIANGLES": "propagation", "UNKNOWN": "expressions",
+    "AttentionOps": "attention", "AttentionPattern": "attention_pattern", "Decoded": "decoder", "Decoder": "decoder",
+    "DecodingStep": "decoder", "Einsum": "contractions", "Expressions": "expressions", "Follower": "provenance",
+    "Manner": "runner", "MarkedOp": "marked_operations", "Marks": "provenance", "NamedAxis": "axes",
+    "Names": "axis_names", "Origin": "provenance", "Owners": "entry_heads", "ProvenanceTracker": "propagation",
+    "Row": "axis_names", "Run": "runner", "Shape": "axes", "Sizes": "sizes", "TokenSum": "sums_over_tokens",
+    "aligned": "axis_names", "allowed_by": "attention_pattern", "arguments": "runner", "attentions": "attention",
+    "axes_of": "decoder", "by_site": "axis_names", "call_of": "runner", "chain_of": "attention",
+    "contraction": "contractions", "default_dtype": "runner", "downstream": "sums_over_tokens",
+    "feature_sums": "token_mixing", "find_pattern": "attention_pattern", "followed": "provenance",
+    "hidden_in_layer": "attention", "is_constant": "contractions", "is_laid_over": "attention",
+    "is_layer": "attention", "is_movement": "index_maps", "is_scores": "attention", "kinds": "attention_steps",
+    "looking": "product_provenance", "made_from": "attention", "makers": "attention", "mixing_of": "token_mixing",
+    "operand_marks": "attention", "own_of": "provenance", "place_of": "provenance", "product": "sizes",
+    "reader": "sums_over_tokens", "readied": "float64", "run": "runner", "sample_held": "provenance",
+    "sample_of": "provenance", "source_of": "provenance", "sources_of": "provenance",
     "token_sums": "sums_over_tokens", "value_of": "attention",
 }  # fmt: skip
 
 __all__ = list(_HOME)
 
 if TYPE_CHECKING:
+    from headwise.dataflow.attention import SOFTMAXES as SOFTMAXES
     from headwise.dataflow.attention import AttentionOps as AttentionOps
     from headwise.dataflow.attention import attentions as attentions
     from headwise.dataflow.attention import chain_of as chain_of
@@ -97,6 +99,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.sums_over_tokens import downstream as downstream
     from headwise.dataflow.sums_over_tokens import reader as reader
     from headwise.dataflow.sums_over_tokens import token_sums as token_sums
+    from headwise.dataflow.token_mixing import feature_sums as feature_sums
     from headwise.dataflow.token_mixing import mixing_of as mixing_of
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -22,7 +22,7 @@ from headwise.dataflow.runner import (
     default_dtype,
     first_of,
 )
-from headwise.recording import Record, Replacing, Site, record, tensors
+from headwise.recording import Record, Replacing, Site, record, seeded, tensors
 
 __all__ = ["Decoded", "Decoder", "DecodingStep", "axes_of"]
 
@@ -104,7 +104,7 @@ class Decoder:
         disturbed: int = 0,
         again: bool = False,
     ) -> Decoded:
-        with default_dtype(self.dtype), torch.no_grad(), torch.random.fork_rng(devices=()):
+        with default_dtype(self.dtype), torch.no_grad(), seeded(seed):
             try:
                 target, args, options = self._ready(way, seed)
                 if again:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from headwise.recording import seeded
+
 __all__ = ["Unset", "as_it_is", "readied"]
 
 # no weight that anyone chose is beyond these
@@ -62,8 +64,7 @@ def _is_unset(t: Tensor) -> bool:
 
 def _awake(target: nn.Module) -> nn.Module:
     """A module whose weights that begin next to zero are random, so that what they multiply can be seen."""
-    with torch.no_grad(), torch.random.fork_rng(devices=()):
-        torch.default_generator.manual_seed(1)
+    with torch.no_grad(), seeded(1):
         for name, param in target.named_parameters():
             if isinstance(param, nn.UninitializedParameter) or not param.is_floating_point() or not param.numel():
                 continue

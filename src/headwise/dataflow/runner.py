@@ -18,7 +18,7 @@ from headwise.dataflow.float64 import Unset, as_it_is, readied
 from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.propagation import ProvenanceTracker
 from headwise.dataflow.provenance import Marks
-from headwise.recording import Failure, Record, Replacing, Site, TensorSeen, record, tensors
+from headwise.recording import Failure, Record, Replacing, Site, TensorSeen, begin_anew, record, seeded, tensors
 from headwise.source import Span
 
 __all__ = ["Manner", "Run", "StandIns", "arguments", "call_of", "default_dtype", "first_of", "run"]
@@ -208,10 +208,10 @@ def run(
             torch.set_grad_enabled(manner.gradients),
             replacing,
             replacing.within_layers(),
-            torch.random.fork_rng(devices=()),
+            seeded(),
         ):
             _called_before(plan, target, sizes, manner)
-            torch.default_generator.manual_seed(manner.seed if manner.luck is None else manner.luck)
+            begin_anew(manner.seed if manner.luck is None else manner.luck)
             recording = record(
                 lambda: target(*args, **options),
                 model=model, user_files=own, values=True, encoders=True, in_steps=True, observe=tracker.observe,
@@ -238,7 +238,7 @@ def _called_before(plan: Plan, target: Any, sizes: Mapping[str, int], manner: Ma
     """Run the calls before the recorded one."""
     if isinstance(target, nn.Module) and any(isinstance(p, nn.UninitializedParameter) for p in target.parameters()):
         # lazy weights must be equal in every run
-        torch.default_generator.manual_seed(0)
+        begin_anew(0)
         _called(plan, target, sizes, 0, manner.dtype)
     if manner.earlier is not None:
         forget = as_it_is(target) if manner.forgets and isinstance(target, nn.Module) else None
@@ -258,9 +258,8 @@ def arguments(
     plan: Plan, sizes: Mapping[str, int], seed: int, dtype: torch.dtype
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a plan, in a dtype."""
-    with torch.random.fork_rng(devices=()):
-        # an expression of user code may draw random numbers too
-        torch.default_generator.manual_seed(seed)
+    # an expression of user code may draw random numbers too
+    with seeded(seed):
         args, options = plan.arguments(sizes, seed=seed)
     return tuple(_in(each, dtype) for each in args), {name: _in(each, dtype) for name, each in options.items()}
 

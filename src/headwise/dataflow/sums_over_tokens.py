@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,10 +14,12 @@ from headwise.dataflow.contractions import is_constant
 from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.runner import Run
 
-__all__ = ["TOTALS", "TokenSum", "downstream", "reader", "token_sums"]
+__all__ = ["SCATTERED", "TOTALS", "TokenSum", "downstream", "reader", "token_sums"]
 
 MULTIPLICATIONS = frozenset({"mul", "__mul__", "multiply", "mul_", "einsum", "matmul"})
 TOTALS = frozenset({"sum", "mean", "cumsum"})
+# what adds numbers up at the places that an index names: (input, dim, index, source)
+SCATTERED = frozenset({"index_add", "index_add_", "scatter_add", "scatter_add_"})
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,16 @@ class TokenSum:
     def is_running(self) -> bool:
         """Whether each token has a sum of its own, over those up to it."""
         return self.total.last == "cumsum"
+
+    @property
+    def ends(self) -> Tensor | None:
+        """Of each product the place where it is added up, as of messages along the edges of a graph; None: all of a
+        row are added up.
+        """
+        if self.total.last not in SCATTERED:
+            return None
+        index: Tensor = _argument(self.total, 2, "index")
+        return index.movedim(_argument(self.total, 1, "dim"), 0).flatten(1)[:, 0] if index.ndim > 1 else index
 
     @property
     def operands(self) -> list[int]:
@@ -74,7 +87,13 @@ def _token_sums(run: Run) -> list[TokenSum]:
         if is_state and is_scores(entry):
             out.append(TokenSum(entry, entry))
         elif entry.last in TOTALS and _adds_tokens(entry):
-            product = _product(run, entry)
+            product = _product(run, entry, entry.inputs[0].number)
+            if product is not None:
+                out.append(TokenSum(product, entry))
+        elif entry.last in SCATTERED:
+            source = _argument(entry, 3, "src" if "scatter" in entry.last else "source")
+            at = next((at for at, each in enumerate(entry.tensors) if each is source), None)
+            product = None if at is None else _product(run, entry, entry.inputs[at].number)
             if product is not None:
                 out.append(TokenSum(product, entry))
     return out
@@ -90,9 +109,13 @@ def _adds_tokens(entry: MarkedOp) -> bool:
     return any(isinstance(axis, int) and not is_constant(marks.arrays["t"], axis) for axis in axes)
 
 
-def _product(run: Run, total: MarkedOp) -> MarkedOp | None:
+def _argument(entry: MarkedOp, at: int, name: str) -> Any:
+    return entry.args[at] if len(entry.args) > at else entry.options.get(name)
+
+
+def _product(run: Run, total: MarkedOp, number: int) -> MarkedOp | None:
     """The product of two features of each token that is added up; None: what is added up is none."""
-    at, number = total.at, total.inputs[0].number
+    at = total.at
     while maker := next(iter(makers(run, at, number)), None):
         if not maker.is_movement:
             marks = [each for each in maker.given if each is not None and each.kind == "token"]

@@ -8,9 +8,9 @@ from headwise.dataflow.attention import SOFTMAXES, chain_of, is_scores, operand_
 from headwise.dataflow.contractions import is_constant
 from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.runner import Run
-from headwise.dataflow.sums_over_tokens import reader, token_sums
+from headwise.dataflow.sums_over_tokens import TokenSum, downstream, reader, token_sums
 
-__all__ = ["mixing_of"]
+__all__ = ["feature_sums", "mixing_of"]
 
 
 def mixing_of(run: Run) -> tuple[str, MarkedOp] | None:
@@ -21,11 +21,9 @@ def mixing_of(run: Run) -> tuple[str, MarkedOp] | None:
     """
     states = [entry for entry in run.seen if _is_state(entry)]
     softmaxes = [entry for entry in run.seen if entry.last in SOFTMAXES]
-    for softmax in softmaxes:
-        led = {each.at for each in chain_of(run, softmax, softmax.inputs[0].number)}
-        for state in states:
-            if state.at in led:
-                return "features", softmax
+    over_features = _over_features(run, states)
+    if over_features:
+        return "features", over_features[0]
     pooled = [entry for entry in softmaxes if _is_over_tokens(entry)]
     weights = {entry.at for entry in pooled if _has_one_score(entry)}
     # a sum of tokens by weights of their own is no state
@@ -34,6 +32,22 @@ def mixing_of(run: Run) -> tuple[str, MarkedOp] | None:
     if mixed:
         return "state", mixed[0]
     return ("pooling", pooled[0]) if pooled else None
+
+
+def _over_features(run: Run, states: list[MarkedOp]) -> list[MarkedOp]:
+    """The softmaxes of products of features that were summed over tokens."""
+    of_tokens = {each.at for each in states}
+    softmaxes = [each for each in run.seen if each.last in SOFTMAXES]
+    return [each for each in softmaxes if of_tokens & {step.at for step in chain_of(run, each, each.inputs[0].number)}]
+
+
+def feature_sums(run: Run) -> list[TokenSum]:
+    """The sums over features by weights of a softmax of products that were summed over tokens, as in attention over
+    channels (El-Nouby et al. 2021, arXiv:2106.09681, equation 2); none where such weights are in no product.
+    """
+    softmaxes = _over_features(run, [entry for entry in run.seen if _is_state(entry)])
+    products = [next((each for each in downstream(run, entry) if each.joint is not None), None) for entry in softmaxes]
+    return [] if None in products else [TokenSum(each, each) for each in products if each is not None]
 
 
 def _makers(run: Run, entry: MarkedOp) -> Iterator[int]:

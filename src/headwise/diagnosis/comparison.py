@@ -101,6 +101,9 @@ def _of_sums(run: Run, rerun: Callable[..., Run], exam: Examination, plan: Plan)
         design = design_of(weighed)
         if (weighed.total.is_running or wants_causal(run)) and not is_in_order(rerun, weighed):
             design = None
+        if weighed.is_of_features and plan is not exam.free:
+            # what a mask of tokens hides from features is asked of nothing here
+            return Missed("doctor.missed.no_design", line)
         shares = hidden_share(run, rerun, weighed) if plan is not exam.free else None
         if design is None or (shares is not None and min(shares) > NOTHING):
             return Missed("doctor.missed.no_design", line)

@@ -89,7 +89,9 @@ DESIGNS = (
     Design("linear attention", "arXiv:2006.16236, arXiv:1812.01243",
            "(f := q.exp()) @ ((e := k.exp()).mT @ v) / (f @ e.sum(-2).unsqueeze(-1))",
            lambda weighed: weighed.is_read, has_scores=False),
-    Design("attention pooling", "arXiv:1703.03130, arXiv:1802.04712",
+    Design("attention over channels", "arXiv:2106.09681, arXiv:2111.09881",
+           "((q.mT @ k * scale).softmax(-1) @ v.mT).mT", lambda weighed: weighed.is_of_features, has_scores=False),
+    Design("attention pooling", "arXiv:1703.03130, arXiv:1802.04712, arXiv:1710.10903",
            "(k[..., :1].softmax(-2) * v).sum(-2, keepdim=True).expand_as(v)",
-           lambda weighed: not weighed.is_read, has_scores=False),
+           lambda weighed: not weighed.is_read and not weighed.is_of_features, has_scores=False),
 )  # fmt: skip

@@ -39,7 +39,7 @@ from headwise.diagnosis.checks.parameters import (
 )
 from headwise.diagnosis.checks.position_terms import position_suspects
 from headwise.diagnosis.checks.regrouped_tokens import regrouped_tokens
-from headwise.diagnosis.checks.residuals import doubled_residuals, dropped_residuals
+from headwise.diagnosis.checks.residuals import doubled_residuals, dropped_residuals, normed_residuals
 from headwise.diagnosis.checks.rotary import rotating_suspects
 from headwise.diagnosis.checks.second_generation import generation_suspects
 from headwise.diagnosis.checks.shared_layers import shared_layers
@@ -76,7 +76,7 @@ WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("parameters", shared_layers), ("rotation", norm_suspects), ("heads", regrouped_tokens),
     ("samples", batch_place_suspects), ("samples", constant_place_suspects), ("inputs", crossing_suspects),
     ("causal", causal_crossing_suspects), ("mask", unread_masks), ("residual", doubled_residuals),
-    ("residual", dropped_residuals), ("inputs", unread_attentions),
+    ("residual", dropped_residuals), ("residual", normed_residuals), ("inputs", unread_attentions),
     ("scores", shared_offsets),
 )  # fmt: skip
 # and what is seen in one of any class, whether an attention was found in it or not
@@ -198,7 +198,7 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     if not exam.suspects:
         out += exam.checks.all("second call", run.fact, generation_suspects, run)
         out += exam.checks.all("inputs", run.fact, shown_targets, run, free)
-    out += exam.checks.all("rotation", run.fact, rotating_suspects, free)
+    out += exam.checks.all("rotation", run.fact, rotating_suspects, run, free)
     out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
     return out
 

@@ -12,6 +12,7 @@ from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.checks.causal import order_suspects
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropout import drawn_suspects
+from headwise.diagnosis.checks.edge_softmax import wrong_ends
 from headwise.diagnosis.checks.extra_steps import value_suspects
 from headwise.diagnosis.checks.forward_method import silent_suspects
 from headwise.diagnosis.checks.grouped_heads import groups_suspects
@@ -131,6 +132,7 @@ def _of_sums(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     """What is wrong with the weights of sums over tokens, where no tokens attend to others by scores."""
     freely = partial(exam.run, plan=exam.free)
     suspects = exam.checks.all("weights", normaliser_suspects, free, freely)
+    suspects = suspects or exam.checks.all("weights", wrong_ends, free, freely)
     exam.is_understood = bool(weighed_sums(free, freely))
     if not suspects and exam.plan.mask:
         suspects = exam.checks.all("mask", normaliser_suspects, run, exam.run, is_masked=exam.is_understood)

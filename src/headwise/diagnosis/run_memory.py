@@ -8,7 +8,7 @@ from typing import Any
 
 from headwise.calls import Plan
 from headwise.dataflow import Manner, Run, run
-from headwise.recording import Site
+from headwise.recording import Site, is_out_of_memory
 
 __all__ = ["RunMemory"]
 
@@ -35,8 +35,29 @@ class RunMemory:
         change: Callable[[Any, dict[str, Any]], None] | None = None,
         is_kept: bool = True,
     ) -> Run:
-        """One run, as `headwise.dataflow.run` makes it. is_kept: it may be asked for again."""
-        stand_ins = dict(stand_ins or {})
+        """One run, as `headwise.dataflow.run` makes it. is_kept: it may be asked for again. Where memory is at an end
+        there is none, and a MemoryError says so.
+        """
+        result = self._run(
+            plan, manner, sizes=sizes, user_files=user_files, stand_ins=dict(stand_ins or {}), change=change,
+            is_kept=is_kept,
+        )  # fmt: skip
+        if result.failure is not None and is_out_of_memory(result.failure.error):
+            self.kept.clear()
+            raise MemoryError(str(result.failure.error))
+        return result
+
+    def _run(
+        self,
+        plan: Plan,
+        manner: Manner,
+        *,
+        sizes: Mapping[str, int],
+        user_files: tuple[str, ...],
+        stand_ins: Mapping[Site, Any],
+        change: Callable[[Any, dict[str, Any]], None] | None,
+        is_kept: bool,
+    ) -> Run:
         if manner.gradients or not isinstance(plan.target, type):
             # its weights may be changed afterwards, or are the user's own
             return run(plan, manner, sizes=sizes, stand_ins=stand_ins, own=user_files, change=change)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from headwise.dataflow import (
     allowed_by,
     attentions,
     downstream,
+    feature_sums,
     place_of,
     reader,
     sample_of,
@@ -39,13 +40,15 @@ StandIns = Mapping[Site, Callable[..., Any]]
 @dataclass(frozen=True)
 class WeighedSum:
     """A sum over tokens by weights that sum to 1. values: the place of its values among the arguments of the product;
-    context: the operation that gives what was weighed; is_read: whether queries read it, as in linear attention.
+    context: the operation that gives what was weighed; is_read: whether queries read it, as in linear attention;
+    is_of_features: whether the features of a token are weighed, and not tokens.
     """
 
     total: TokenSum
     values: int
     context: MarkedOp
     is_read: bool
+    is_of_features: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +75,9 @@ def weighed_sums(run: Run, rerun: Callable[..., Run]) -> list[WeighedSum]:
 def _weighed_sums(run: Run, rerun: Callable[..., Run]) -> list[WeighedSum]:
     if run.failure is not None or attentions(run):
         return []
-    sums = [weighed(run, rerun, each) for each in token_sums(run)]
-    found = [each for each in sums if each is not None]
+    over_features = feature_sums(run)
+    sums = [weighed(run, rerun, each) for each in over_features or token_sums(run)]
+    found = [replace(each, is_of_features=bool(over_features)) for each in sums if each is not None]
     return found if len(found) == len(sums) and not any(map(_is_mean, found)) else []
 
 
@@ -92,8 +96,8 @@ def weighed(run: Run, rerun: Callable[..., Run], total: TokenSum, more: StandIns
     for place in total.operands:
         answer = rerun({**_asked(total, place, lambda values, _: torch.ones_like(values)), **(more or {})})
         later = [] if answer.failure is not None else [total.total, *downstream(answer, total.product)]
-        met = [each.at for each in later if each.at >= first.at and _is_one(_at(answer, each.at))]
-        if met and not _is_one(before[met[0]]):
+        met = [each.at for each in later if each.at >= first.at and _is_one(_at(answer, each.at), total.ends)]
+        if met and not _is_one(before[met[0]], total.ends):
             return WeighedSum(total, place, before[met[0]], reading is not None)
     return None
 
@@ -134,6 +138,8 @@ def hidden_share(run: Run, rerun: Callable[..., Run], of: WeighedSum) -> tuple[f
     """The largest share of tokens that the mask of a run hides in the weights of any query, and of those that it shows;
     None: it is not known which these are.
     """
+    if of.is_of_features:
+        return None
     length = next((run.sizes[each] for each in ("S", "L") if each in run.sizes), 0)
     allowed = allowed_by(run, run.sizes.get("B", 0), 1, length)
     if allowed is None or bool(allowed.all()):
@@ -163,9 +169,13 @@ def _at(run: Run, at: int) -> MarkedOp | None:
     return next((each for each in run.seen if each.at == at), None)
 
 
-def _is_one(entry: MarkedOp | None) -> bool:
-    """Whether an operation gives nothing but 1."""
+def _is_one(entry: MarkedOp | None, ends: Tensor | None) -> bool:
+    """Whether an operation gives nothing but 1. ends: the rows that matter, None: all."""
     value = None if entry is None else entry.value
     if value is None or not value.is_floating_point() or value.numel() < 2:
         return False
+    if ends is not None:
+        if not value.ndim or value.shape[0] <= int(ends.max()):
+            return False
+        value = value[ends]
     return bool(((value - 1).abs() < NEAR).all())

@@ -8,8 +8,10 @@ from headwise.lazy_names import lazy_names
 _HOME = {
     "TRIAL": "budget", "Budget": "budget", "Failure": "operations", "Guarded": "torch_limits",
     "Operation": "operations", "Rebound": "replay", "Recalled": "replay", "Record": "operations",
-    "Replacing": "replay", "Site": "replay", "TensorSeen": "operations", "record": "recorder", "site_of": "replay",
-    "spend": "budget", "spent": "budget", "tensors": "identity",
+    "Replacing": "replay", "Site": "replay", "TensorSeen": "operations", "begin_anew": "random_numbers",
+    "is_out_of_memory": "torch_limits",
+    "record": "recorder", "seeded": "random_numbers", "site_of": "replay", "spend": "budget",
+    "spent": "budget", "tensors": "identity",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from headwise.recording.operations import Operation as Operation
     from headwise.recording.operations import Record as Record
     from headwise.recording.operations import TensorSeen as TensorSeen
+    from headwise.recording.random_numbers import begin_anew as begin_anew
+    from headwise.recording.random_numbers import seeded as seeded
     from headwise.recording.recorder import record as record
     from headwise.recording.replay import Rebound as Rebound
     from headwise.recording.replay import Recalled as Recalled
@@ -31,5 +35,6 @@ if TYPE_CHECKING:
     from headwise.recording.replay import Site as Site
     from headwise.recording.replay import site_of as site_of
     from headwise.recording.torch_limits import Guarded as Guarded
+    from headwise.recording.torch_limits import is_out_of_memory as is_out_of_memory
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOME)

@@ -20,6 +20,7 @@ from headwise.recording.function_names import is_question, name_of
 from headwise.recording.fused_steps import steps_of
 from headwise.recording.identity import PLAIN, Identities, tensors, versions_of
 from headwise.recording.operations import Failure, KernelCall, Operation, Record, TensorSeen
+from headwise.recording.random_numbers import seeded
 from headwise.source import Span, UserCode, sign_at, span_of
 
 __all__ = ["Observer", "record"]
@@ -64,9 +65,8 @@ def record(
     )
     layers = ATTENTION if encoders else LAYERS
     spend(RECORDING)
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     result, failure = None, None
-    with torch.random.fork_rng(devices=devices):
+    with seeded(is_on_devices=True):
         try:
             with recorder.listening(layers):
                 result = call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
@@ -13,11 +14,14 @@ from torch.nn.parameter import is_lazy
 from headwise.recording.budget import Counting
 from headwise.shapes import broadcast_shape
 
-__all__ = ["Guarded", "check_lengths"]
+__all__ = ["Guarded", "check_lengths", "is_out_of_memory"]
 
 # the most numbers of a tensor in a trial call
 LARGEST = 100_000_000
 # functions that make a tensor of a size
+MEMORY = re.compile(
+    r"MemoryError|can't allocate memory|not enough memory|out of memory|Storage size calculation overfl"
+)
 MAKERS = frozenset({"zeros", "ones", "empty", "rand", "randn", "full"})
 
 
@@ -37,6 +41,11 @@ class Guarded(Counting):
         if count > LARGEST:
             raise MemoryError(f"{name} was to make {count} numbers")
         return self.run_counted(func, args, options)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory is at an end, which is ours to give, and tells nothing of the code that ran."""
+    return MEMORY.search(f"{type(error).__name__}: {error}") is not None
 
 
 def check_lengths(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> None:

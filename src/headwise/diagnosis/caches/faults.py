@@ -4,39 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import torch
 
 from headwise.calls import EMPTY, Plan, call_role, callee, init_role, parameters
 from headwise.dataflow import (
-    ATTENTIONS,
-    AttentionOps,
+    JOINS,
     Decoded,
     Decoder,
     DecodingStep,
     MarkedOp,
-    Run,
     axes_of,
-    chain_of,
 )
 from headwise.diagnosis.caches.decoding_calls import attention_of, in_call, is_falling, joins
 from headwise.diagnosis.caches.failed_calls import raised_suspects
-from headwise.diagnosis.caches.law import TOKENS, Breach, Kept, breach_of, guess_of, kept, looking_back, may_keep
-from headwise.diagnosis.caches.masks import hides, is_mask_alone, is_rectangle, unmasked_suspects
-from headwise.diagnosis.caches.uncached_results import Transplants, lost_suspects
+from headwise.diagnosis.caches.law import (
+    TOKENS,
+    Breach,
+    Kept,
+    breach_of,
+    kept,
+    looking_back,
+    may_keep,
+    with_room,
+)
+from headwise.diagnosis.caches.masks import unmasked_suspects
+from headwise.diagnosis.caches.uncached_results import lost_suspects
+from headwise.diagnosis.caches.wrong_operations import transplanted_suspects, unexplained_suspects
 from headwise.diagnosis.checks.projection_names import KEYS
-from headwise.diagnosis.checks.rotary import called
 from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["remember"]
 
-# so many operations that are wrong are looked at, so many of them at once or all
-MOST = 8
-MOST_AT_ONCE = 2
 # keys in a window that leaves some of the tokens behind
 WINDOW = 3
 
@@ -76,6 +78,12 @@ def remember(exams: Sequence[Examination]) -> None:
         if suspects and asked and _is_right(replace(decoder, place=DecodingStep(), wholes={}, opening=asked), exam):
             # who decodes need not ask each step for it
             suspects = [replace(suspect, severity="note") for suspect in suspects]
+        if any(each.kind == "cache-lost" for each in suspects):
+            roomy = with_room(variant)
+            if roomy is not None and _is_right(_decoder(exam, roomy), exam):
+                # how many tokens are kept is a number that who builds it gives
+                exam.examined["cache"] = True
+                return
         exam.suspects += suspects
         if cache.way is not None or cache.breaches:
             exam.examined["cache"] = True
@@ -135,21 +143,32 @@ def cache_suspects(decoder: Decoder, cache: Kept, *, is_published: bool) -> list
         if is_published:
             # what is unusual is so on purpose: the call that was found out may not be the one that was meant
             suspects = [each for each in suspects if each.proved]
-        out += [_weighed(each, breach, decoder.plan.target) for each in suspects]
+        out += [_weighed(each, breach, decoder) for each in suspects]
         if is_published and out and all(each.severity != "fault" for each in out):
             out = []
     return out
 
 
-def _weighed(suspect: Suspect, breach: Breach, target: Any) -> Suspect:
-    """A fault; where only several tokens after a cache go wrong, a warning, unless the mask is made for them."""
+def _weighed(suspect: Suspect, breach: Breach, decoder: Decoder) -> Suspect:
+    """A fault; where only several tokens after a cache go wrong, a warning, unless the mask is made for them.
+
+    What is kept without its gradient is a memory of the segment before (Transformer-XL, arXiv:1901.02860, section 3.2),
+    and how many tokens that holds is a choice.
+    """
+    if suspect.kind == "cache-lost" and _is_segment_memory(decoder, breach):
+        return replace(suspect, severity="warning")
     # what is never called without a cache has several tokens after one whenever it has several
-    required = {each.name for each in parameters(callee(target)) if each.default is EMPTY}
+    required = {each.name for each in parameters(callee(decoder.plan.target)) if each.default is EMPTY}
     is_step = suspect.kind == "cache-step-differs" and not required.isdisjoint(breach.way.names)
     if not (breach.is_chunk or (is_step and max(breach.cuts) > 1)) or suspect.said.get("made") == "rectangle":
         return suspect
     is_unnamed = suspect.kind in ("causal-cache", "cache-step-differs")
     return replace(suspect, severity="warning", kind="cache-chunk" if is_unnamed else suspect.kind)
+
+
+def _is_segment_memory(decoder: Decoder, breach: Breach) -> bool:
+    decoded = decoder.parts(breach.way, breach.cuts, recorded=True)
+    return any(each.last == "detach" for each in in_call(decoded, 0))
 
 
 def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
@@ -169,16 +188,13 @@ def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
         _disordered(decoder, breach, decoded)
         or lost_suspects(decoder, breach, decoded, attention)
         or unmasked_suspects(decoder, breach, attention)
-        or _transplanted(decoder, breach, decoded, attention)
-        or _unexplained(decoder, breach, attention)
+        or transplanted_suspects(decoder, breach, decoded, attention)
+        or unexplained_suspects(decoder, breach, attention)
     )
 
 
 def _far(breach: Breach) -> str:
     return f"{breach.distance:.4g}"
-
-
-JOINS = ("cat", "concat", "concatenate", "stack", "hstack", "vstack")
 
 
 def _disordered(decoder: Decoder, breach: Breach, decoded: Decoded) -> list[Suspect]:
@@ -207,79 +223,3 @@ def _turned(entry: MarkedOp) -> Callable[..., Any]:
         return function(list(reversed(parts)), *args[1:], **rest)
 
     return right
-
-
-def _transplanted(decoder: Decoder, breach: Breach, decoded: Decoded, attention: AttentionOps) -> list[Suspect]:
-    """The fewest operations with which the law holds when they are put right."""
-    if decoded.run is None:
-        return []
-    transplants = Transplants(decoder, breach.cuts)
-    roots = transplants.roots(decoded, breach.at, attention)[:MOST]
-    for count in (1, 2, *((len(roots),) if len(roots) > MOST_AT_ONCE else ())):
-        for entries in combinations(roots, count):
-            stand_ins = transplants.stand_ins(entries)
-            if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is None:
-                return _distinct([_named(decoder, decoded.run, each, breach, transplants) for each in entries])
-    return []
-
-
-def _distinct(suspects: list[Suspect]) -> list[Suspect]:
-    """One for each line and kind."""
-    lines = {(each.kind, each.span.line if each.span is not None else 0): each for each in reversed(suspects)}
-    return list(reversed(lines.values()))
-
-
-def _named(decoder: Decoder, run: Run, entry: MarkedOp, breach: Breach, transplants: Transplants) -> Suspect:
-    """What an operation that is wrong with a cache is called, by what it reaches."""
-    stand_ins = transplants.stand_ins([entry])
-    reached, evidence, span = _reaches(run, entry), _far(breach), entry.span
-    kind, values = "cache-step-differs", {}
-    joined = _joined_by(run, entry, transplants)
-    if reached == "fused" and is_mask_alone(decoder, breach, entry):
-        kind = "causal-cache"
-    elif joined is not None:
-        kind, span = "cache-lost", joined.span
-    elif reached == "pair" and hides(run, entry):
-        kind, values = "causal-cache", {"made": "rectangle" if is_rectangle(entry) else ""}
-    elif reached == "token" and entry.joint is None:
-        kind, span = "position-cache", called(entry)
-    return Suspect(kind, span, stand_ins, said=values, proved=True, evidence=evidence)
-
-
-def _joined_by(run: Run, entry: MarkedOp, transplants: Transplants) -> MarkedOp | None:
-    """What put what was kept into an operand, and is not run without a cache; None: nothing did."""
-    for tensor, marks in zip(entry.inputs, entry.given, strict=True):
-        if marks is None or marks.kind != "token":
-            continue
-        for op in reversed(chain_of(run, entry.at, tensor.number)):
-            if transplants.is_known(op):
-                break
-            if joins(op):
-                return op
-    return None
-
-
-def _reaches(run: Run, entry: MarkedOp) -> str:
-    """ "pair": scores; "token": what is no score yet; "fused": torch's whole attention; "": that is not known."""
-    if entry.last in ATTENTIONS:
-        return "fused"
-    numbers = entry.results
-    kinds = [each.kind for each in entry.output_marks if each is not None]
-    if kinds:
-        return kinds[0]
-    for op in run.seen[entry.at + 1 :]:
-        if not numbers & op.taken:
-            continue
-        kinds = [marks.kind for marks in op.given if marks is not None]
-        if op.last in ATTENTIONS:
-            return "pair"
-        if kinds:
-            return kinds[0]
-        numbers |= op.results
-    return ""
-
-
-def _unexplained(decoder: Decoder, breach: Breach, attention: AttentionOps) -> list[Suspect]:
-    entry, guess = attention.softmax or attention.scores or attention.context, guess_of(decoder, breach.way)
-    said, error = {"how": "stepped"}, _far(breach)
-    return [Suspect("cache-step-differs", entry.span, said=said, proved=not guess, evidence=error, guess=guess)]

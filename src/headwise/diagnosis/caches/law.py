@@ -13,11 +13,12 @@ from torch import Tensor
 from headwise.calls import EMPTY, CacheProtocol, Plan, call_role, callee, parameters, role_of, seen_names, ways
 from headwise.dataflow import Decoded, Decoder
 from headwise.diagnosis.caches.decoding_calls import attention_of, is_left_behind
+from headwise.diagnosis.caches.kept_tensors import holds_tokens, is_read_alone
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.plans.mask_variants import looks_back
 from headwise.recording import Budget, tensors
 
-__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "guess_of", "kept", "looking_back", "may_keep"]
+__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "guess_of", "kept", "looking_back", "may_keep", "with_room"]
 
 # one after the other; a prompt, then one after the other; in two parts
 CUTS = ((3, 1, 1), (1, 1, 1, 1, 1), (3, 2))
@@ -80,7 +81,7 @@ def kept(decoder: Decoder) -> Kept:
             break
         step = decoder.parts(way, (3, 1))
         if step.error is not None:
-            if _is_handed_on(way, step):
+            if _is_handed_on(decoder, way, step):
                 raising.append(Breach(way, (3, 1), 1, step.error))
             continue
         if not _depends(decoder, way, step):
@@ -90,7 +91,7 @@ def kept(decoder: Decoder) -> Kept:
         breaches = _breaches(decoder, way)
         if not breaches:
             return Kept(way, (), names)
-        if any(_is_for_a_mask(decoder, each) for each in breaches):
+        if any(_is_for_a_mask(decoder, each) for each in breaches) or is_read_alone(decoder, way, step):
             names = names or (way.name,)
             continue
         working.append((way, breaches))
@@ -126,6 +127,14 @@ def guess_of(decoder: Decoder, way: CacheProtocol) -> str:
     return "" if is_told and run is not None and looks_back(run) else "cache"
 
 
+def with_room(plan: Plan) -> Plan | None:
+    """The plan with each number that a class has by itself, of one and more, larger by a sequence; None: no such."""
+    built = parameters(plan.target) if isinstance(plan.target, type) else []
+    defaults = {each.name: plan.init.get(each.name, each.default) for each in built if each.default is not EMPTY}
+    larger = {name: each + TOKENS for name, each in defaults.items() if type(each) is int and each > 0}
+    return replace(plan, init={**plan.init, **larger}) if larger else None
+
+
 def looking_back(plan: Plan) -> Plan | None:
     """The plan with the flag on by which a target looks back only; None: it has none that is off."""
 
@@ -150,11 +159,11 @@ def _placed(decoder: Decoder) -> Any:
     return replace(plan, init={**plan.init, **{name: 0 for name in names if name not in plan.init}})
 
 
-def _is_handed_on(way: CacheProtocol, step: Decoded) -> bool:
+def _is_handed_on(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
     """Whether a step failed on what the target itself had returned or kept, in an operation of torch."""
     if len(step.outputs) != 1 or not isinstance(step.error, RuntimeError | IndexError) or not way.is_own:
         return False
-    if way.names and way.pick is not None and not all(_holds_tokens(each) for each in step.cache.values()):
+    if way.names and way.pick is not None and not holds_tokens(decoder, way, step):
         return False
     return bool(way.names or way.options or way.starts)
 
@@ -176,14 +185,6 @@ def _is_for_a_mask(decoder: Decoder, breach: Breach) -> bool:
     return any(bool((marks.arrays["t"] < 0).any()) for marks in values)
 
 
-def _holds_tokens(value: Any) -> bool:
-    """Whether what was handed on may be keys and values: tensors with an axis of tokens, and no scores."""
-    items = value if isinstance(value, tuple | list) else list(value.values()) if isinstance(value, dict) else [value]
-    if not items or not all(isinstance(each, Tensor) for each in items):
-        return False
-    return all(3 in each.shape and tuple(each.shape[-2:]) != (3, 3) for each in items)
-
-
 def _keeps(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
     """Whether what was handed on or kept holds the tokens of the first call, so that a step should look at them."""
     if not way.is_own:
@@ -194,7 +195,7 @@ def _keeps(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
         attention = None if decoded is None else attention_of(decoded, 1)
         return decoded is not None and attention is not None and is_left_behind(decoded, 1, attention)
     if way.pick is not None:
-        return all(_holds_tokens(each) for each in step.cache.values())
+        return holds_tokens(decoder, way, step)
     kept_in = [vars(each) if hasattr(each, "__dict__") else each for each in step.cache.values()]
     # room that holds nothing yet keeps nothing
     return any(3 in each.shape and bool(each.any()) for each in tensors(kept_in))

@@ -62,6 +62,7 @@ def _numbers(run: Run) -> Iterator[float]:
         elif isinstance(value, Mapping):
             # within a config, or for a module that is handed over; many a share is 1.0, which is no scale
             yield from (number for number in map(float, NUMBER.findall(str(value.get("_expr", "")))) if number != 1)
+    yield from _configured(run)
     kind = run.plan.target
     for parameter in [*(parameters(kind) if isinstance(kind, type) else []), *parameters(callee(kind))]:
         is_number = isinstance(parameter.default, float) or (
@@ -71,6 +72,17 @@ def _numbers(run: Run) -> Iterator[float]:
         is_size = type(parameter.default) is int and parameter.default in run.sizes.values()
         if is_number and not is_size and parameter.name not in (*run.plan.init, *run.plan.call):
             yield float(parameter.default)
+
+
+def _configured(run: Run) -> Iterator[float]:
+    """The numbers of the configs that a class is built with, by default too, that are as long as no axis of the run."""
+    if not any(isinstance(each, Mapping) for each in run.plan.init.values()):
+        return
+    lengths = {size for entry in run.seen for tensor in entry.inputs for size in tensor.shape}
+    for config in run.plan.initial(run.sizes).values():
+        for number in getattr(config, "__dict__", {}).values():
+            if type(number) in (int, float) and number > 1 and number not in lengths | set(run.sizes.values()):
+                yield float(number)
 
 
 def as_chosen(exam: Any, place: int, scale: Scale, suspect: Suspect) -> Suspect:

@@ -8,14 +8,13 @@ import linecache
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-import torch
 from torch import nn
 
 from headwise.calls import Plan, call_role, callee
 from headwise.dataflow import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.errors import AttentionError
-from headwise.recording import tensors
+from headwise.recording import seeded, tensors
 from headwise.source import Span, function_node
 from headwise.tracing import SpokenShape, as_trace, probed, spoken
 from headwise.wording import Sentence
@@ -150,7 +149,7 @@ def comment_notes(plan: Plan, user_files: tuple[str, ...], files: Mapping[str, s
     if not any(spoken(line.partition("#")[2]) for text in texts.values() for line in text.split("\n") if "#" in line):
         return []
     try:
-        with torch.random.fork_rng(devices=()):
+        with seeded():
             if sum(each.numel() for each in tensors(plan.arguments(plan.sizes(0)))) > MOST:
                 return []
             probe = probed(plan, user_files=user_files, spoken=files)

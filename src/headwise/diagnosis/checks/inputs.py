@@ -28,7 +28,7 @@ from headwise.diagnosis.checks.projection_names import role_of
 from headwise.diagnosis.checks.untaken_branches import is_elsewhere
 from headwise.diagnosis.modules import module_at, parameter_at
 from headwise.diagnosis.suspects import Change, Suspect
-from headwise.recording import Site
+from headwise.recording import Site, seeded
 from headwise.source import assigned
 
 __all__ = ["Making", "TargetModule", "ignored_inputs", "is_absorbed", "makings", "redirected", "shared_projections"]
@@ -263,8 +263,7 @@ def _apart(names: list[str]) -> Change:
     """A change that gives parameters, by these names, values of their own."""
 
     def change(target: Any, _: dict[str, Any]) -> None:
-        with torch.random.fork_rng(devices=()):
-            torch.default_generator.manual_seed(2)
+        with seeded(2):
             for full in names:
                 path = full.rpartition(".")[0]
                 leaf = path.rpartition(".")[2]

@@ -10,12 +10,14 @@ from torch import Tensor
 from headwise.calls import call_role, callee, mask_arguments, parameters
 from headwise.dataflow import (
     LEARNED,
+    SOFTMAXES,
     AttentionOps,
     AttentionPattern,
     MarkedOp,
     Run,
     allowed_by,
     attentions,
+    downstream,
     find_pattern,
 )
 from headwise.diagnosis.checks.mask_arguments import waits_for_another, withheld
@@ -74,7 +76,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         is_below = bool((with_mask.weights.nan_to_num()[~wanted] < -TOLERANCE).any())
         if (kind == "mask-nan" or (kind and is_below)) and (replaced := other_normalisation(a, reached)) is not None:
             return [replaced]
-        if kind == "mask-ignored" and waits_for_another(masked):
+        if kind == "mask-ignored" and (waits_for_another(masked) or _is_for_another(masked, pairs)):
             continue
         if kind == "mask-after-softmax" and not (is_late and (a.softmax is not None or is_shared_out(without))):
             # beside a sink rows sum to less the more is masked; what no softmax shared out has none before it
@@ -188,6 +190,16 @@ def is_reached(run: Run) -> bool:
     reached = reached_by(run)
     kinds = [{m.kind for m in (*op.given, *op.output_marks) if m is not None} for op in run.seen if uses(op, reached)]
     return any("pair" in each for each in kinds) or any(uses(each.context, reached) for each in attentions(run))
+
+
+def _is_for_another(run: Run, pairs: Sequence[Pair]) -> bool:
+    """Whether a mask leads to a softmax that is of none of the attentions that were followed, as where the weights of
+    two softmaxes are multiplied (arXiv:1611.01603).
+    """
+    reached = reached_by(run)
+    known = {each.at for a, *_ in pairs for each in (*a.path, a.context)}
+    takers = [each for each in run.seen if each.at not in known and uses(each, reached)]
+    return any(each.last in SOFTMAXES and each.at not in known for taker in takers for each in downstream(run, taker))
 
 
 def _is_other_half(run: Run, at: AttentionOps, pairs: Sequence[Pair]) -> bool:

@@ -11,7 +11,7 @@ from headwise.dataflow import MarkedOp, Run, attentions, chain_of
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import code_at
 
-__all__ = ["doubled_residuals", "dropped_residuals"]
+__all__ = ["doubled_residuals", "dropped_residuals", "normed_residuals"]
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
 # what a part that follows an attention has between its projections; without it, it may be the last of a branch
@@ -44,7 +44,8 @@ def dropped_residuals(run: Run) -> list[Suspect]:
     """The first sum of a function that adds to its input what was made of the input and an attention together.
 
     The sum of these two has a name and is in no sum itself, so that the output holds what the attention gave through
-    that part alone, which has a nonlinearity: a sum inside of a branch, or before its last projection, is the branch's.
+    that part alone, which has a nonlinearity: a sum inside of a branch, or before its last projection, is the branch's,
+    and one that only projections read is what these ask with.
     In a block with its norms behind the sums each of the two is normed.
     """
     contexts = {each.context.at for each in attentions(run)}
@@ -70,11 +71,57 @@ def dropped_residuals(run: Run) -> list[Suspect]:
                 is_alike = second.outputs[0].shape == first.outputs[0].shape
                 if len(others) != 1 or not is_alike or (norm is not None and _norm_of(run, second) is None):
                     continue
+                if _is_projected(run, second):
+                    continue
                 between = [step for step in chain_of(run, second.at, others[0]) if step.at > first.at]
                 is_made_of_it = any(given.outputs[0].number in step.taken for step in between)
                 if is_made_of_it and any(step.last in BENDS or step.at in contexts for step in between):
                     return [Suspect("residual-dropped", second.span, proved=True)]
     return []
+
+
+def normed_residuals(run: Run) -> list[Suspect]:
+    """The sum of a block whose other sums add to what has not been normed, and that adds to what its own norm gave.
+
+    What it adds to is read by its branch as it is, and nothing else reads what was normed, so that the block's input
+    goes no further. A block with each of its norms before a residual connection, or behind one, is alike throughout.
+    """
+    contexts = {each.context.at for each in attentions(run)}
+    sums = [entry for entry in run.seen if entry.name in ("+", "add") and len(entry.inputs) == 2]
+    blocks = [(entry, *found) for entry in sums if (found := _stream_of(run, entry)) is not None]
+    before = [entry for entry, stream, branch in blocks if _norm_in(stream, branch) is not None]
+    for entry, stream, branch in blocks:
+        norm = next((each for each in run.seen if each.at < entry.at and stream in each.results), None)
+        if norm is None or norm.last not in NORMS or _norm_in(stream, branch) is not None:
+            continue
+        is_alone = [each.at for each in run.seen if norm.inputs[0].number in each.taken] == [norm.at]
+        is_beside = any(_are_of_one_function(entry, each) for each in before)
+        is_its_own = (norm.span.file, norm.span.function) == (entry.span.file, entry.span.function)
+        is_of_attention = any(step.at in contexts for step in branch if step.at > norm.at)
+        if is_alone and is_its_own and is_of_attention and is_beside and _norm_of(run, entry) is None:
+            return [Suspect("residual-normed", norm.span, proved=True)]
+    return []
+
+
+def _is_projected(run: Run, entry: MarkedOp) -> bool:
+    """Whether a sum goes into projections alone, as that of queries and their positions (arXiv:2304.02643)."""
+    takers = [each for each in run.seen if each.at > entry.at and entry.results & each.taken]
+    return bool(takers) and all(each.joint is not None for each in takers)
+
+
+def _stream_of(run: Run, entry: MarkedOp) -> tuple[int, list[MarkedOp]] | None:
+    """What a sum adds to, and the operations that make of it what is added; None: it is no such sum."""
+    for place in (0, 1):
+        stream = entry.inputs[place].number
+        branch = chain_of(run, entry.at, entry.inputs[1 - place].number)
+        if any(stream in step.taken for step in branch):
+            return stream, branch
+    return None
+
+
+def _norm_in(stream: int, branch: list[MarkedOp]) -> MarkedOp | None:
+    """The norm with which a branch begins; None: it has none."""
+    return next((step for step in branch if step.last in NORMS and stream in step.taken), None)
 
 
 def _norm_of(run: Run, entry: MarkedOp) -> MarkedOp | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from headwise.calls import call_role
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, operand_marks, place_of, value_of
+from headwise.diagnosis.checks.alike_tokens import AllAlike, is_table
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.rotary_axis import axis_of, turned_otherwise
 from headwise.diagnosis.checks.rotary_repair import JOINTS, mended_turn, untouched
@@ -22,17 +23,16 @@ __all__ = ["called", "rotating_suspects"]
 NEAR = 1e-6
 # a distance that none is
 NOWHERE = 1 << 40
-# radians from one place to the next
-STEP = 0.3
 
 
-def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
+def rotating_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """What is wrong with a rotation by position, seen where all tokens are alike."""
-    run = rerun(more_change=_alike)
+    alike = AllAlike.of(run.plan)
+    run = rerun(more_change=alike)
     if run.failure is not None or not _are_places_first(run):
         return []
     others = {name: each for name, each in run.named.items() if name not in run.known and name != run.plan.mask}
-    tables = [name for name, each in others.items() if _is_table(name, each)]
+    tables = [name for name, each in others.items() if is_table(name, each)]
     if any((each.is_floating_point() or each.is_complex()) and name not in tables for name, each in others.items()):
         # angles that it is called with are random numbers here
         return []
@@ -53,12 +53,12 @@ def rotating_suspects(rerun: Callable[..., Run]) -> list[Suspect]:
             return [Suspect("rotary-on-values", _apart(spun[-1], right), still, said=said)]
         if distances is False and (not tables or not all(turned.get(name) for name in "qk")):
             # how pairs and signs stand in a table that it is called with is its caller's choice
-            return [_unlawful(run, number, turned, rerun)]
+            return [_unlawful(run, number, turned, partial(rerun, more_change=alike))]
     return []
 
 
 def _are_places_first(run: Run) -> bool:
-    """Whether tokens lie along the first or the second axis of all that holds some, as `_alike` takes it."""
+    """Whether tokens lie along the first or the second axis of all that holds some, as `AllAlike` takes it."""
     shapes = [shape for shape in run.plan.call.values() if isinstance(shape, list)]
     return all(
         shape.index(name) < len("BL") for shape in shapes for name in ("L", "S") if name in shape and len(shape) > 1
@@ -72,7 +72,7 @@ def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun
     attention = attentions(run)[number]
 
     def right(stand_ins: Mapping[Site, Callable[..., Any]]) -> Run | None:
-        again = rerun(stand_ins, more_change=_alike)
+        again = rerun(stand_ins)
         all_attentions = attentions(again)
         is_there = again.failure is None and len(all_attentions) > number
         return again if is_there and _by_distance(all_attentions[number]) is True else None
@@ -177,40 +177,6 @@ def called(entry: MarkedOp) -> Span:
     """Where a rotation was asked for: the call of the person's function that turns, which turns others rightly."""
     operation = entry.operation
     return operation.chain[-1] if operation.chain else operation.span
-
-
-def _alike(_: Any, options: dict[str, Any]) -> None:
-    """Let all tokens of a sample be one token; the first axes are samples and places, in whichever order. What they are
-    turned by is one angle for each step from place to place, whichever features make a pair.
-    """
-    tokens = [each for name, each in options.items() if _holds_tokens(each) and not _is_table(name, each)]
-    lengths = [each.shape[at] for each in tokens[:1] for at in (1, 0)]
-    for name, value in options.items():
-        if isinstance(value, Tensor) and _is_table(name, value):
-            axes = [value.shape.index(length) for length in lengths if length in value.shape]
-            if axes:
-                shape = [-1 if at == axes[0] else 1 for at in range(value.ndim)]
-                turn = torch.arange(value.shape[axes[0]], device=value.device) * STEP
-                angles = turn.view(shape).expand(value.shape)
-                table = torch.polar(torch.ones_like(angles), angles) if value.is_complex() else _of_role(name, angles)
-                options[name] = table.to(value.dtype)
-        elif _holds_tokens(value):
-            options[name] = value[:1, :1].expand(value.shape).clone()
-
-
-def _holds_tokens(value: Any) -> bool:
-    # features, or token numbers
-    return isinstance(value, Tensor) and value.ndim == (3 if value.is_floating_point() else 2)
-
-
-def _is_table(name: str, value: Tensor) -> bool:
-    """Whether an argument holds cosines or sines of places, or both in complex numbers."""
-    role = call_role(name)
-    return value.ndim > 1 and (role in ("cosine", "sine") or (role == "frequencies" and value.is_complex()))
-
-
-def _of_role(name: str, angles: Tensor) -> Tensor:
-    return angles.cos() if call_role(name) == "cosine" else angles.sin()
 
 
 def _turns(run: Run, entry: MarkedOp, operand: Tensor) -> list[MarkedOp]:

@@ -14,7 +14,7 @@ from headwise.dataflow import Run, default_dtype, readied
 from headwise.diagnosis.checks.side_effects import parting
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Record, record
+from headwise.recording import Record, record, seeded
 from headwise.source import is_installed
 
 __all__ = ["fresh", "generation_suspects", "is_published"]
@@ -104,8 +104,7 @@ def _recorded(model: nn.Module, name: str, arguments: dict[str, Any], run: Run) 
     """A call of a method, with a copy of its arguments and the same random numbers."""
     copies = {key: value.clone() if isinstance(value, Tensor) else value for key, value in arguments.items()}
     files = {span.file for span in run.spans}
-    with torch.no_grad(), torch.random.fork_rng(devices=()), default_dtype(torch.float64):
-        torch.default_generator.manual_seed(0)
+    with torch.no_grad(), seeded(0), default_dtype(torch.float64):
         return record(lambda: getattr(model, name)(**copies), model=model, user_files=files, values=True)
 
 

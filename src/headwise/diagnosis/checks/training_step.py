@@ -25,7 +25,7 @@ from headwise.diagnosis.checks.refusals import is_refusal
 from headwise.diagnosis.checks.side_effects import memories
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Replacing, Site, record, tensors
+from headwise.recording import Replacing, Site, is_out_of_memory, record, seeded, tensors
 
 __all__ = ["step_suspects"]
 
@@ -120,8 +120,7 @@ def second_step(run: Run, exam: Any) -> list[Suspect]:
                 parameter.sub_(parameter.grad, alpha=RATE)
                 parameter.grad = None
     tracker = ProvenanceTracker({}, {})
-    with default_dtype(exam.dtype), Replacing(exam.stand_ins, exam.user_files), torch.random.fork_rng(devices=()):
-        torch.default_generator.manual_seed(NEXT)
+    with default_dtype(exam.dtype), Replacing(exam.stand_ins, exam.user_files), seeded(NEXT):
         args, options = arguments(run.plan, run.sizes, NEXT, exam.dtype)
         second = record(
             lambda: target(*args, **options),
@@ -130,6 +129,8 @@ def second_step(run: Run, exam: Any) -> list[Suspect]:
             in_steps=True,
             observe=tracker.observe,
         )
+    if second.failure is not None and is_out_of_memory(second.failure.error):
+        return []
     if second.failure is not None:
         values = {"error": second.failure.words}
         return [Suspect("second-step-raises", second.failure.span, said=values)]
@@ -140,6 +141,8 @@ def second_step(run: Run, exam: Any) -> list[Suspect]:
     try:
         output.sum().backward()
     except RuntimeError as problem:
+        if is_out_of_memory(problem):
+            return []
         old = _left(tracker.ops)
         span = old.span if old is not None else None
         values = {"error": str(problem).splitlines()[0][:200]}

@@ -168,4 +168,19 @@ FAULTS = (
             "加到这个和上，而不是加到输入上：h = x + attention(x)；return h + mlp(h)。",
         ),
     ),
+    Fault(
+        "residual-normed", FAULT, "layout",
+        BLOCK(("h = x + self.attend(self.norm_1(x))", "x = self.norm_1(x)\n        h = x + self.attend(x)")),
+        Words(
+            "The attention is added to the normed input, not to the input.",
+            "The next residual connection of the same block adds to what has not been normed. Here the input goes no "
+            "further than the norm: no gradient passes a block unchanged, and the scale of the stream is lost.",
+            "Norm what the attention reads alone: x = x + attention(norm(x)).",
+        ),
+        Words(
+            "注意力的输出加到了归一化后的输入上，而不是加到输入上。",
+            "同一个块的下一个残差连接加到没有归一化的值上。这里输入到归一化为止：没有梯度不变地通过这个块，残差流的尺度也丢失了。",
+            "只归一化注意力读的值：x = x + attention(norm(x))。",
+        ),
+    ),
 )  # fmt: skip

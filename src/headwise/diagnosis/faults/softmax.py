@@ -39,6 +39,28 @@ LINEAR = Template(
 """,
 )
 
+EDGES = Template(
+    "EDGES",
+    f"""{IMPORTS}class Attention(nn.Module):
+    def __init__(self, d_model):
+        super().__init__()
+        self.proj = nn.Linear(d_model, d_model)
+        self.source_score, self.target_score = nn.Linear(d_model, 1), nn.Linear(d_model, 1)
+
+    def share(self, scores, index, n_nodes):
+        exponentials = (scores - scores.max()).exp()
+        return exponentials / scores.new_zeros(n_nodes).index_add(0, index, exponentials)[index]
+
+    def forward(self, x, edge_index):
+        # x: (nodes, d_model); edge_index: (2, edges), the node where each begins and the node where it ends
+        source, target = edge_index
+        h = self.proj(x)
+        scores = nn.functional.leaky_relu(self.source_score(h)[source] + self.target_score(h)[target]).squeeze(-1)
+        weights = self.share(scores, target, len(x))
+        return torch.zeros_like(h).index_add(0, target, h[source] * weights.unsqueeze(-1))
+""",
+)
+
 FAULTS = (
     Fault(
         "softmax-axis", FAULT, "formula",
@@ -97,6 +119,20 @@ FAULTS = (
             "对 token 的加权和除以的不是权重之和。",
             "一个查询的权重之和不是 1：所有的值都是 1 时，结果并不是 1。",
             "除以查询与（给值加权的那些）键的 {name} 之积。",
+        ),
+    ),
+    Fault(
+        "softmax-edges", FAULT, "law",
+        EDGES(("self.share(scores, target, len(x))", "self.share(scores, source, len(x))")),
+        Words(
+            "The softmax over edges goes over those that leave a node; their messages are added up where they enter.",
+            "The weights of what a node receives do not sum to 1.",
+            "Share the scores out among the edges that enter the same node.",
+        ),
+        Words(
+            "边上的 softmax 对离开同一节点的边做归一化，而消息却在边到达的节点处求和。",
+            "一个节点收到的消息的权重之和不是 1。",
+            "对进入同一节点的边做 softmax。",
         ),
     ),
     Fault(
