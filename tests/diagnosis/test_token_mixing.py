@@ -38,12 +38,12 @@ class RunningLinearAttention(Split):
 
 
 class ChannelAttention(Split):
-    """Features attend to features (Ali et al. 2021, arXiv:2106.09681)."""
+    """Features attend to features (Ali et al. 2021, arXiv:2106.09681), by weights that are no shares any more."""
 
     def mixed(self, q, k, v):
         scores = nn.functional.normalize(q, dim=-2).mT @ nn.functional.normalize(k, dim=-2)
         weights = scores.softmax(-1)  # here
-        return v @ weights.mT
+        return v @ weights.square().mT
 
 
 class Pooling(nn.Module):

@@ -122,6 +122,11 @@ def test_attention_over_channels_is_examined():
     assert found.examined[COMPARISON].startswith("attention over channels")
 
 
+def test_scores_of_features_that_nobody_speaks_of_are_not_called_sound():
+    source = CHANNELS.replace("Channels", "Attention")
+    assert found_in(source, "Attention").verdict == "not examined"
+
+
 def test_attention_over_channels_whose_weights_do_not_sum_to_1_is_not_called_sound():
     source = CHANNELS.replace("softmax(dim=-1)", "softmax(dim=-2)")
     assert found_in(source, "Channels").verdict == "not examined"

@@ -118,8 +118,10 @@ def _product(run: Run, total: MarkedOp, number: int) -> MarkedOp | None:
     at = total.at
     while maker := next(iter(makers(run, at, number)), None):
         if not maker.is_movement:
-            marks = [each for each in maker.given if each is not None and each.kind == "token"]
-            is_product = maker.last in MULTIPLICATIONS and len(marks) == len(maker.given) == 2
+            kinds = {each.kind for each in maker.given if each is not None}
+            # which tokens a recurrent layer made its states of is not followed, and its values are weighed all the same
+            is_marked = "token" in kinds and kinds <= {"token", "lost"} and None not in maker.given
+            is_product = maker.last in MULTIPLICATIONS and is_marked and len(maker.given) == 2
             sums_nothing = is_product and bool((maker.joint is None) or not maker.joint.summed)
             return maker if sums_nothing and _are_two(maker) else None
         at, number = maker.at, maker.inputs[0].number
@@ -128,6 +130,7 @@ def _product(run: Run, total: MarkedOp, number: int) -> MarkedOp | None:
 
 def _are_two(product: MarkedOp) -> bool:
     """Whether both that are multiplied hold tokens, and are not the same, as in a square."""
-    return all(m is not None and bool((m.arrays["t"] >= 0).any()) for m in product.given) and not torch.equal(
+    held = (m is not None and (m.kind == "lost" or bool((m.arrays["t"] >= 0).any())) for m in product.given)
+    return all(held) and not torch.equal(
         *(tensor.value if tensor.value is not None else torch.empty(0) for tensor in product.inputs)
     )

@@ -11,6 +11,7 @@ from torch import nn
 from headwise.calls import Plan
 from headwise.dataflow import Run, attentions, mixing_of
 from headwise.diagnosis.checks.alike_samples import unlike_samples
+from headwise.diagnosis.checks.backward import backward_error, broken_backward
 from headwise.diagnosis.checks.batch_leak import mask_leaks, sample_leaks, tells_samples
 from headwise.diagnosis.checks.causal_intent import wants_causal
 from headwise.diagnosis.checks.discarded_results import discarded_results
@@ -29,7 +30,6 @@ from headwise.diagnosis.checks.norm_axis import norm_suspects
 from headwise.diagnosis.checks.notes import unusual_notes
 from headwise.diagnosis.checks.offset_tables import shared_offsets
 from headwise.diagnosis.checks.parameters import (
-    broken_backward,
     cut_gradients,
     cut_paths,
     unregistered,
@@ -100,7 +100,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if run.record.failure is not None or not (attentions(run) or weighed_sums(run, free)):
         why = "faults_first" if exam.suspects else "not_followed"
         exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
-        return whole_suspects(exam) or _of_pooling(exam, run, free)
+        return whole_suspects(exam) or _of_backward(exam, run) or _of_pooling(exam, run, free)
     exam.examined["causal"] = wants_causal(run) or looks_back(run) or Missed("doctor.missed.not_causal")
     # what is put right where there is a mask leaves the runs without one as they are
     fact = run.fact
@@ -130,6 +130,19 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if fact(has_dropout, exam.free, rerun):
         exam.examined["dropout"] = True
     return out + _of_calls(exam, run, free, rerun, out)
+
+
+def _of_backward(exam: Examination, run: Run) -> list[Suspect]:
+    """A backward that raises, of whatever runs."""
+
+    def again(stand_ins: Any = None) -> Run:
+        return exam.rerun(stand_ins, plan=exam.free, gradients=True)
+
+    if run.record.failure is not None or exam.suspects or is_for_inference(type(run.target)):
+        return []
+    trained = again()
+    error = "" if trained.failure is not None else backward_error(trained)
+    return exam.checks.all("gradients", broken_backward, trained, error, again) if error else []
 
 
 def _of_pooling(exam: Examination, run: Run, free: Callable[..., Run]) -> list[Suspect]:
@@ -164,7 +177,8 @@ def model_suspects(exam: Examination) -> list[Suspect]:
     out = exam.checks.all("samples", run.fact, sample_leaks, run, free)
     out += exam.checks.all("samples", single_sample_suspects, run, free)
     out += [] if out or exam.suspects else exam.checks.all("samples", run.fact, unlike_samples, run, free)
-    return out or exam.checks.all("inputs", run.fact, ignored_inputs, run, free)
+    out = out or exam.checks.all("inputs", run.fact, ignored_inputs, run, free)
+    return out or _of_backward(exam, run)
 
 
 def whole_suspects(exam: Examination) -> list[Suspect]:

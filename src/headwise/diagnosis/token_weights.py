@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +35,10 @@ __all__ = ["NOTHING", "WeighedSum", "hidden_share", "is_in_order", "weighed", "w
 NEAR = 1e-3
 # and a share of the weights that is none
 NOTHING = 1e-5
+# that features attend to features is meant
+OVER_FEATURES = re.compile(
+    r"channel|\bxc|XC[AI]|cross.?covariance|transposed.?attention|spectral|\bMDTA\b|通道", re.IGNORECASE
+)
 Change = Callable[[Tensor, Marks], Tensor]
 StandIns = Mapping[Site, Callable[..., Any]]
 
@@ -75,10 +81,16 @@ def weighed_sums(run: Run, rerun: Callable[..., Run]) -> list[WeighedSum]:
 def _weighed_sums(run: Run, rerun: Callable[..., Run]) -> list[WeighedSum]:
     if run.failure is not None or attentions(run):
         return []
-    over_features = feature_sums(run)
+    over_features = [each for each in feature_sums(run) if _is_meant(each)]
     sums = [weighed(run, rerun, each) for each in over_features or token_sums(run)]
     found = [replace(each, is_of_features=bool(over_features)) for each in sums if each is not None]
     return found if len(found) == len(sums) and not any(map(_is_mean, found)) else []
+
+
+def _is_meant(total: TokenSum) -> bool:
+    """Whether the file of a sum over features says that these attend to each other, and no transpose is amiss."""
+    span = total.product.span
+    return span is not None and OVER_FEATURES.search("".join(linecache.getlines(span.file))) is not None
 
 
 def _is_mean(of: WeighedSum) -> bool:
@@ -160,6 +172,9 @@ def _asked(total: TokenSum, place: int, change: Change) -> dict[Site, Callable[.
     """Stand-ins with which a sum takes other values. change: makes them of its own, and of their marks."""
     product = total.product
     marks = product.given[total.operands.index(place)]
+    if marks is not None and marks.kind == "lost":
+        # the weights tell of the same tokens
+        marks = next((each for each in product.given if each is not None and each.kind == "token"), None)
     if marks is None:
         return {}
     return {product.site: _Asked(product.function, place, lambda values: change(values, marks))}

@@ -37,13 +37,13 @@ DOCTOR: dict[str, str] = {
     "--init '{init}' --call '{call}'（H 个头，每个头的维度 d）；Python 里是 init= 和 call=。",
     "doctor.unknown_call": "不知道怎样构造或调用它（{error}）。请用 --init 和 --call 说明，例如 "
     "--init '{init}' --call '{call}'（H 个头，每个头的维度 d）；Python 里是 init= 和 call=。",
-    "doctor.no_attention": "没有找到 token 之间的注意力。通道注意力以及用别的方式算分数的代码不在检查之列。"
+    "doctor.no_attention": "没有找到 token 之间的注意力。用别的方式算分数的代码不在检查之列。"
     "如果它在某个选项之后，请用 --init（Python 里是 init=）打开该选项；如果在别的类里，请给出那个类。",
     "doctor.mixes.state": "第 {line} 行把特征的乘积在 token 上求和，得到每个查询都读取的一个状态，线性注意力就是这样。"
     "没有找到它的权重之和为 1 的证据，因此没有检查；headwise trace 会显示它的各维。",
     "doctor.mixes.features": "第 {line} 行的 softmax 所取的乘积是在 token 上求和的：关注特征的是特征（通道注意力），"
-    "而不是 token 关注 token，受检查的只有后者。如果本意是 token，请在相乘之前把 q 和 k 排成 (..., token, 特征)；"
-    "headwise trace 会显示它们的各维。",
+    "而不是 token 关注 token。文件里没有说明本意是通道，或者权重之和不是 1，因此没有检查。"
+    "如果本意是 token，请在相乘之前把 q 和 k 排成 (..., token, 特征)；headwise trace 会显示它们的各维。",
     "doctor.mixes.pooling": "第 {line} 行的 softmax 给每个 token 一个权重，对所有查询都一样：token 被汇聚，"
     "但没有找到权重之和为 1 的加权和，因此没有检查；headwise trace 会显示它的各维。",
     "doctor.of_torch": "这是 torch 自己的代码，作为一步运行，不在检查之列。请给出调用它的类或函数："

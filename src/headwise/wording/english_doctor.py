@@ -41,15 +41,16 @@ DOCTOR: dict[str, str] = {
     "--init '{init}' --call '{call}' (H heads of width d); in Python init= and call=.",
     "doctor.unknown_call": "It is not known how to build or call it ({error}). Say so with --init and --call, as in "
     "--init '{init}' --call '{call}' (H heads of width d); in Python init= and call=.",
-    "doctor.no_attention": "No attention of tokens to tokens was found in it. Attention over channels and scores that "
-    "are made in another way are not examined. Where one stands behind an option, turn that on with --init (in Python "
+    "doctor.no_attention": "No attention of tokens to tokens was found in it. Scores that are made in another way "
+    "are not examined. Where one stands behind an option, turn that on with --init (in Python "
     "init=); where another class holds it, name that class.",
     "doctor.mixes.state": "Line {line} sums products of features over tokens to a state that every query reads, as in "
     "linear attention. It was not found that its weights sum to 1, so that they are not examined; headwise trace shows "
     "its axes.",
     "doctor.mixes.features": "The softmax of line {line} is of products that are summed over tokens: features attend "
-    "to features, as in attention over channels, and tokens do not attend to tokens, which alone is examined. Where "
-    "that was meant, make q and k (..., tokens, features) before their product; headwise trace shows their axes.",
+    "to features, as in attention over channels, and tokens do not attend to tokens. Nothing in its file says that "
+    "channels are meant, or its weights do not sum to 1, so that it is not examined. Where tokens were meant, make q "
+    "and k (..., tokens, features) before their product; headwise trace shows their axes.",
     "doctor.mixes.pooling": "The softmax of line {line} gives each token one weight, the same for every query: tokens "
     "are pooled. No sum over tokens by these weights was found whose weights sum to 1, so that they are not examined; "
     "headwise trace shows its axes.",

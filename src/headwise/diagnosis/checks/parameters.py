@@ -20,7 +20,6 @@ from headwise.recording import Site
 from headwise.source import assigned
 
 __all__ = [
-    "apart",
     "cut_gradients",
     "held",
     "holder_of",
@@ -257,31 +256,3 @@ def _is_frozen(run: Run, entry: MarkedOp, number: int) -> bool:
     """Whether weights that are not to learn made an operand: it is cut off on purpose, as from a teacher."""
     makers = chain_of(run, entry.at, number)
     return any(isinstance(t, nn.Parameter) and not t.requires_grad for each in makers for t in each.tensors)
-
-
-def broken_backward(run: Run, error: str, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
-    """What was changed in place although the backward needs it."""
-    together: dict[Site, Callable[..., Any]] = {}
-    first: MarkedOp | None = None
-    for entry in run.seen:
-        if not entry.operation.writes or not entry.is_marked:
-            continue
-        first = first or entry
-        together[entry.site] = apart(entry)
-        for stand_ins, place in (({entry.site: apart(entry)}, entry), (together, first)):
-            repeated = rerun(dict(stand_ins))
-            if repeated.failure is None and not without_gradient(repeated)[1]:
-                values = {"error": error}
-                return [Suspect("inplace-breaks-backward", place.span, dict(stand_ins), said=values)]
-    last = attentions(run)[-1].context if attentions(run) else run.seen[-1]
-    return [Suspect("inplace-breaks-backward", last.span, said={"error": error})]
-
-
-def apart(entry: MarkedOp) -> Callable[..., Any]:
-    """A stand-in that changes a copy, and not what it was given."""
-    function = entry.function
-
-    def right(*args: Any, **options: Any) -> Any:
-        return function(args[0].clone(), *args[1:], **options)
-
-    return right

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.dataflow import MarkedOp, Run
-from headwise.diagnosis.checks.parameters import apart
+from headwise.diagnosis.checks.backward import apart
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Suspect

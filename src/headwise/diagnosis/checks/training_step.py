@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from headwise.calls import Plan
 from headwise.dataflow import MarkedOp, ProvenanceTracker, Run, arguments, default_dtype
+from headwise.diagnosis.checks.backward import broken_backward
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropout import dropping, with_dropout
 from headwise.diagnosis.checks.gradients import is_for_inference
 from headwise.diagnosis.checks.parameters import (
-    broken_backward,
     cut_gradients,
     listed,
     unused_parameters,

@@ -13,10 +13,12 @@ from headwise.dataflow import MarkedOp, Run, chain_of
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, code_at
 
-__all__ = ["unread_parts"]
+__all__ = ["read_for", "unread_parts"]
 
 # the number or letter by which names of one pair are told from those of another
 PAIR = re.compile(r"(?<=[A-Za-z_])(?:\d+|_?[ab])$")
+# the end by which names of two sides are told apart
+SIDE = re.compile(r"(?<=[A-Za-z])(\d+|_?(?:[ablr12]|left|right))$")
 
 
 def unread_parts(run: Run) -> list[Suspect]:
@@ -73,6 +75,23 @@ def _unread(span: Span) -> tuple[str, Span] | None:
         return None
     line = min(_lines_of_pair(function, unread[0]), default=statement.lineno)
     return unread[0], Span(span.file, span.function, line)
+
+
+def read_for(span: Span) -> Span | None:
+    """Where the other side of the one name that a statement gives is read for the second time, as in its place, `v_l`
+    of `v_r`; None: that is not known.
+    """
+    code = code_at(span)
+    around = [] if code is None else [code.node, *code.around(code.node)]
+    statement = next((node for node in around if isinstance(node, ast.stmt)), None)
+    function = next((node for node in around if isinstance(node, ast.FunctionDef)), None)
+    if function is None or not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return None
+    name = statement.targets[0].id
+    reads = [node for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    others = [node for node in reads if node.id != name and SIDE.sub("", node.id) == SIDE.sub("", name) != name]
+    lines = sorted(node.lineno for node in others)
+    return Span(span.file, span.function, lines[1]) if len(lines) > 1 else None
 
 
 def _lines_of_pair(function: ast.FunctionDef, name: str) -> Iterator[int]:

@@ -27,7 +27,7 @@ def is_unscaled(run: Run, scale: Scale) -> bool:
     """Whether it is of a kind that has no scale, or whose scale is an option that is off, as of GPT-2's layers."""
     scores = scale.attention.scores
     is_option = scores is not None and has_root_option(run, scores)
-    return is_option or _is_convolved(run, scale) or _is_bilinear(run, scale)
+    return is_option or _is_convolved(run, scale) or _is_bilinear(run, scale) or _is_aligned(run, scale)
 
 
 def _is_convolved(run: Run, scale: Scale) -> bool:
@@ -56,6 +56,23 @@ def _is_bilinear(run: Run, scale: Scale) -> bool:
         return False
     is_one = k.projection is None or (q.projection is None and q.source != k.source)
     return is_one and v.projection is None and k.source is not None and k.source == v.source
+
+
+def _is_aligned(run: Run, scale: Scale) -> bool:
+    """Whether one function makes queries and keys of two texts, and these texts are the values, as where the words of
+    one are aligned with those of another (Parikh et al. 2016, arXiv:1606.01933, equation 1), who scales nothing.
+    """
+    chains = {each.name: chain_of(run, each.entry, each.operand) for each in sides(scale.attention)}
+    if not {"q", "k", "v"} <= chains.keys():
+        return False
+    weights, numbers = {}, {}
+    for name, chain in chains.items():
+        steps = [each for each in chain if not each.is_movement]
+        learned = [t for each in steps[-2:] for t in each.tensors if isinstance(t, nn.Parameter)]
+        weights[name] = [id(each) for each in learned if each.ndim > 1]
+        numbers[name] = {number for each in steps for number in each.results}
+    is_shared = bool(set(weights["q"]) & set(weights["k"]))
+    return is_shared and numbers["v"] < numbers["k"] and not numbers["q"] & numbers["k"]
 
 
 def is_bucketed(run: Run, scale: Scale) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headwise.dataflow import LAYERS, MarkedOp, Run, attentions, call_of
 from headwise.diagnosis.checks.inputs import TargetModule, makings
 from headwise.diagnosis.checks.projection_names import role_of
+from headwise.diagnosis.checks.unread_parts import read_for
 from headwise.diagnosis.modules import module_at
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
@@ -32,14 +33,25 @@ def discarded(run: Run, cut: Sequence[str]) -> list[Suspect]:
     for entry in run.seen:
         names = [names_of.get(each.untyped_storage().data_ptr(), "") for each in entry.tensors]
         owner = next((name.rpartition(".")[0] for name in names if name), "") or _layer(run.target, entry, cut)
-        is_read = any(output.number in taken for output in entry.outputs)
-        if not owner or is_read or not entry.is_marked:
+        last = _last_moved(run, entry) if owner and entry.is_marked else None
+        if last is None or any(output.number in taken for output in last.outputs):
             continue
-        span = next((each for each in (entry.span, *reversed(entry.operation.chain)) if is_unkept(each)), None)
+        span = next((each for each in (last.span, *reversed(last.operation.chain)) if is_unkept(each)), None)
         if span is not None:
-            stand_ins, change = _read_on(run, entry, owner)
-            return [Suspect("projection-discarded", span, stand_ins, said={"name": owner}, change=change)]
+            stand_ins, change = _read_on(run, entry, owner) if last is entry else ({}, None)
+            place = read_for(span) or span
+            return [Suspect("projection-discarded", place, stand_ins, said={"name": owner}, change=change)]
     return []
+
+
+def _last_moved(run: Run, entry: MarkedOp) -> MarkedOp:
+    """The last operation that moves what an operation gives, where each is taken by one other and changed by none."""
+    last = entry
+    while True:
+        takers = [each for each in run.seen if each.at > last.at and last.results & each.taken]
+        if len(takers) != 1 or not takers[0].is_movement:
+            return last
+        last = takers[0]
 
 
 def _layer(target: nn.Module, entry: MarkedOp, cut: Sequence[str]) -> str:
