@@ -349,3 +349,9 @@ class Stack(nn.Module):
 @pytest.mark.parametrize("made", ["keep_mask == 0", "~keep_mask.bool()"])
 def test_words_on_a_mask_that_a_model_turns_are_not_said_of_its_layers_masks(made):
     assert blamed_in(HEAD + STACK.replace("{made}", made), "Stack") == []
+
+
+@pytest.mark.parametrize(("words", "means"), [("# as a Hugging Face tokenizer gives them", "attend"), ("", "")])
+def test_a_mask_of_a_tokenizer_has_1_for_tokens(words, means):
+    _, _, file = loaded_from(attend("pass", given="x, attention_mask") + f"\n\n{words}\n")
+    assert meaning_of([file], "attention_mask", "Attend") == means

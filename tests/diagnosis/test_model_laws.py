@@ -329,6 +329,47 @@ def test_a_reshape_that_names_axes_in_another_order_mixes_frames_and_channels(bl
     assert blamed_in(FRAMES, "Frames") == []
 
 
+DIVIDED = (
+    HEAD
+    + """class Attend(nn.Module):
+    def __init__(self, dim, num_heads):
+        super().__init__()
+        if dim % num_heads:
+            raise ValueError("num_heads must divide dim")
+        self.heads, self.qkv, self.out = num_heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+class Divided(nn.Module):
+    # x: (batch, frames * patches, dim), one frame after another
+    def __init__(self, dim, num_heads, num_frames):
+        super().__init__()
+        self.frames = num_frames
+        self.over_time, self.within = Attend(dim, num_heads), Attend(dim, num_heads)
+
+    def forward(self, x):
+        b, n, d = x.shape
+        t = self.frames
+        y = x.reshape(b, t, n // t, d).transpose(1, 2).reshape(-1, t, d)
+        y = self.over_time(y).reshape(b, n // t, t, d).transpose(1, 2).reshape(b, n, d)
+        x = x + y
+        return x + self.within(x.reshape(b * t, n // t, d)).reshape(b, n, d)
+"""
+)
+
+
+def test_of_two_axes_in_one_only_the_last_lies_in_runs(blamed_in):
+    taken_apart = "y = x.reshape(b, t, n // t, d).transpose(1, 2).reshape(-1, t, d)"
+    source = DIVIDED.replace(taken_apart, "y = x.reshape(-1, t, d)").replace(
+        "self.over_time(y).reshape(b, n // t, t, d).transpose(1, 2).reshape", "self.over_time(y).reshape"
+    )
+    assert blamed_in(source, "Divided") == [("tokens-regrouped", line_of(source, "y = x.reshape(-1, t, d)"))]
+    assert blamed_in(DIVIDED, "Divided") == []
+
+
 RIGHT = {
     "two dropouts of one output": """class Attend(nn.Module):
     def __init__(self, dim=24, heads=3):

@@ -124,3 +124,86 @@ def test_a_right_class_has_no_fault(source):
 def test_a_scale_by_a_size_is_a_fault_within_a_config_too():
     source = HEAD + CONFIGURED.replace("config.query_pre_attn_scalar**-0.5", "config.hidden_size**-0.5")
     assert [each.kind for each in found_in(source, "Attention").faults] == ["scale-wrong"]
+
+
+SEQUENCE_FIRST = '''
+
+class Attention(nn.Module):
+    """Two streams, sequence-first: tensors are [len, bsz, d_model] (XLNet, arXiv:1906.08237)."""
+
+    def __init__(self, d_model, n_head, d_head):
+        super().__init__()
+        self.scale = 1 / d_head**0.5
+        self.q, self.k, self.v, self.o = (nn.Parameter(torch.randn(d_model, n_head, d_head)) for _ in range(4))
+
+    def core(self, q, k, v, attn_mask=None):
+        score = torch.einsum("ibnd,jbnd->bnij", q, k) * self.scale
+        if attn_mask is not None:
+            score = score - 1e9 * torch.einsum("ijb->bij", attn_mask)[:, None]
+        vec = torch.einsum("bnij,jbnd->ibnd", score.softmax(dim=3), v)
+        return torch.einsum("ibnd,hnd->ibh", vec, self.o)
+
+    def forward(self, h, g=None, attn_mask_h=None, attn_mask_g=None):
+        # h: content stream [qlen, bsz, d_model]; g: query stream; masks: [qlen, klen, bsz], 1 where not allowed
+        k, v = (torch.einsum("ibh,hnd->ibnd", h, each) for each in (self.k, self.v))
+        streams = [(each, mask) for each, mask in ((h, attn_mask_h), (g, attn_mask_g)) if each is not None]
+        return [self.core(torch.einsum("ibh,hnd->ibnd", each, self.q), k, v, mask) for each, mask in streams]
+'''
+STATIC = '''
+
+class Attention(nn.Module):
+    def __init__(self, dim, n_heads):
+        super().__init__()
+        self.heads, self.qkv, self.out = n_heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x, mask):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.out(F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2))
+
+
+class Model(nn.Module):
+    def __init__(self, dim, n_heads):
+        super().__init__()
+        self.attention = Attention(dim, n_heads)
+
+    def forward(self, x):
+        mask = torch.full((x.shape[1], x.shape[1]), float("-inf"))
+        mask = torch.triu(mask, diagonal=1)
+        return x + self.attention(x, mask)
+'''
+QUERIES = '''
+
+class Attention(nn.Module):
+    """The first tokens ask, as in a Q-Former (arXiv:2301.12597)."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.qkv, self.out = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, hidden_states, query_length):
+        q, k, v = self.qkv(hidden_states).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))[:, :query_length]
+'''
+ALIGNED = '''
+
+class Attention(nn.Module):
+    """Words of two texts are aligned without a scale (Parikh et al. 2016, arXiv:1606.01933)."""
+
+    def __init__(self, dim, hidden):
+        super().__init__()
+        self.attend = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
+
+    def forward(self, premise, hypothesis):
+        scores = self.attend(premise) @ self.attend(hypothesis).transpose(1, 2)
+        return scores.softmax(-1) @ hypothesis
+'''
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [(SEQUENCE_FIRST, "Attention"), (STATIC, "Attention"), (QUERIES, "Attention"), (ALIGNED, "Attention")],
+    ids=["sequence first", "static", "queries", "aligned"],
+)
+def test_a_class_as_its_file_calls_it_has_no_fault(source, name):
+    assert [(each.kind, each.line) for each in found_in(HEAD + source, name).faults] == []

@@ -15,7 +15,17 @@ from typing import Any
 
 from headwise.source import nodes_of
 
-__all__ = ["asked", "last", "orders", "places", "repeated", "says_batch_first", "says_transposed", "widened"]
+__all__ = [
+    "asked",
+    "last",
+    "orders",
+    "places",
+    "repeated",
+    "says_batch_first",
+    "says_batch_second",
+    "says_transposed",
+    "widened",
+]
 
 # how documentation says a shape: its brackets, and the names of axes in them
 BATCH = r"(?:b|bs|bsz|batch|batch_?size|n_?batch(?:es)?)"
@@ -149,6 +159,13 @@ def says_batch_first(target: Any) -> bool:
     text = "" if inspect.isfunction(target) else _words_of(target)
     is_first = FIRST.search(text) is not None or FIRST_OF_TWO.search(text) is not None
     return is_first and SECOND.search(text) is None
+
+
+def says_batch_second(target: Any) -> bool:
+    """Whether the words of a class say shapes with the batch second, and none with it first."""
+    text = "" if inspect.isfunction(target) else _words_of(target)
+    is_first = FIRST.search(text) is not None or FIRST_OF_TWO.search(text) is not None
+    return not is_first and SECOND.search(text) is not None
 
 
 def _words_of(target: Any) -> str:

@@ -42,7 +42,10 @@ WIDTH = frozenset({
 WIDE = re.compile(r"(?:hid|hidden|dim|width|channels|features|units)(?:_times_\d+)?$")
 HEAD_WIDTH = frozenset({"d_head", "head_dim", "dim_head", "d_k", "dk", "hd", "dh", "head_size"})
 HEADS = frozenset({"heads", "n_heads", "num_heads", "num_head", "n_head", "nhead", "nh"})
-LENGTHS = frozenset({"t", "l", "s", "n", "seq", "seq_len", "time", "length", "tokens", "frames", "steps", "len"})
+LENGTHS = frozenset({
+    "t", "l", "s", "n", "seq", "seq_len", "time", "length", "tokens", "frames", "steps", "len", "qlen", "q_len", "klen",
+    "k_len", "tgt_len", "src_len", "seqlen",
+})  # fmt: skip
 # the height and the width of an image
 SIDES = {"h": "h", "w": "w", "height": "h", "width": "w"}
 CHANNELS = ("in_chans", "in_channels", "channels", "num_channels", "n_channels", "c")

@@ -126,5 +126,7 @@ def _is_turned(roles: Wanted, reading: Reading, built: Any) -> bool:
             return True
         if reading.is_batch_first(name):
             return False
+    if reading.says_batch_second:
+        return True
     order = [each.batch_first for each in _built_of(built) if isinstance(each, nn.MultiheadAttention)]
     return bool(order) and not any(order) and not reading.says_batch_first

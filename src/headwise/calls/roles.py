@@ -235,6 +235,7 @@ CALL_PARTS = (
     (r"mask|m[aá]sc|masque|掩码|遮罩|掩膜|屏蔽|(^|_)padding($|_)|(^|_)pad$", "mask"),
     (r"有效长度|长度$", "lengths"),
     (r"(valid|seq|src|key)_?len|(^|_)len(gth)?s$", "lengths"),
+    (r"^(query|memory|context|encoder|target|tgt|value)_(len(gth)?|size|count)$", "limit"),
     (r"cache|past|缓存", "cache"),
     (r"bias|偏置", "bias"),
     (r"freq|rotary|rope", "frequencies"),

@@ -51,9 +51,9 @@ class Reading:
     as how many sizes a parameter or an attribute is read. multiplied: what is multiplied by the heads. part: what the
     code calls a width divided by the heads. choices: the words with which something is compared. kernels: what windows
     of convolutions are made of. places: what single axes of an argument are called. asked: names that stand alone as a
-    question. says_batch_first: its words do. parted: widths that are divided by a head width. step: what must divide
-    every width. repeated: how often something is made that is the same each time. along: what functions are told of
-    the axis that they go along. transposed: arguments whose features come before their tokens.
+    question. says_batch_first, says_batch_second: its words do. parted: widths that are divided by a head width. step:
+    what must divide every width. repeated: how often something is made that is the same each time. along: what
+    functions are told of the axis that they go along. transposed: arguments whose features come before their tokens.
     widened: how many axes a tensor has that is given more.
     """
 
@@ -71,6 +71,7 @@ class Reading:
     places: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
     says_batch_first: bool = False
+    says_batch_second: bool = False
     parted: frozenset[str] = frozenset()
     step: int = 1
     modules: Mapping[str, Asked] = field(default_factory=dict)
@@ -154,6 +155,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         places,
         frozenset(name for _, tree in trees for name in argument_axes.asked(tree)),
         argument_axes.says_batch_first(target),
+        argument_axes.says_batch_second(target),
         frozenset(name for _, tree in trees for name in _bound(tree, by="head_width")),
         width_divisors.step_of([tree for _, tree in trees]),
         asked_modules([tree for function, tree in trees if _is_own(function, target)]),

@@ -80,6 +80,8 @@ CALLED = {
         r"(^|_)(blocked|forbidden|banned|ignored?|is_hidden|invalid|invisible|disallowed)(_keys|_mask)?$"
     ),
 }
+# that a mask comes from a tokenizer of Hugging Face, which gives 1 for tokens to attend to
+TOKENIZER = re.compile(r"tokeni[sz]er|hugging ?face", re.IGNORECASE)
 # torch's own layers with attention
 LAYERS = re.compile(r"MultiheadAttention$|Transformer((En|De)coder(Layer)?)?$")
 # words about an additive mask
@@ -116,6 +118,8 @@ def meaning_of(files: Sequence[str], name: str, kind: str) -> str:
             continue
         foreign, docstring_lines = _others(tree, kind), _docstrings(tree)
         others = foreign | _remade(tree, kind, name)
+        if name == "attention_mask" and TOKENIZER.search("".join(lines)):
+            named.add("attend")
         is_named = False
         for number, line in enumerate(lines, start=1):
             words = _words(line, is_told=number in docstring_lines)

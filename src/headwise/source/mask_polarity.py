@@ -22,6 +22,8 @@ TOKENS = re.compile(
 )
 LIBRARIES = frozenset({"torch", "F", "nn", "np", "functional"})
 FEW = 2
+# numbers that a sum with scores hides
+INFINITE = re.compile(r"\binf\b|['\"]-inf|\.finfo\(|full\(.*-\s?1e|full\(.*-\s?10{3,}")
 
 
 def made_masks(tree: ast.AST, kind: str, name: str, others: Collection[int]) -> Iterator[str]:
@@ -37,12 +39,13 @@ def made_masks(tree: ast.AST, kind: str, name: str, others: Collection[int]) -> 
             yield from _joined(node, name)
             continue
         for function in _functions(node):
-            signs_of = _local(function)
+            signs_of, added = _local(function), _added(function)
             # a mask of a loss is handed to nothing
             values = [
                 step.value
                 for step in nodes_of(function)
-                if isinstance(step, ast.Assign) and any(_is_given(function, name) for name in _masks_of(step))
+                if isinstance(step, ast.Assign)
+                and any(_is_given(function, name) for name in _masks_of(step) if name not in added)
             ]
             if "mask" in getattr(function, "name", "").lower():
                 returns = [each.value for each in nodes_of(function) if isinstance(each, ast.Return)]
@@ -131,11 +134,19 @@ def _joined(kind: ast.AST, name: str) -> Iterator[str]:
 def _local(function: ast.AST) -> dict[str, int]:
     """The signs of the local names of a function; 0: a name with several."""
     out: dict[str, int] = {}
+    added = _added(function)
     for node in nodes_of(function):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            key, sign = node.targets[0].id, _sign(node.value, out)
+            key = node.targets[0].id
+            sign = 0 if key in added else _sign(node.value, out)
             out[key] = sign if out.get(key, sign) == sign else 0
     return out
+
+
+def _added(function: ast.AST) -> set[str]:
+    """The local names that are given large negative numbers, which are added to scores."""
+    steps = [each for each in nodes_of(function) if isinstance(each, ast.Assign) and INFINITE.search(ast.unparse(each))]
+    return {target.id for step in steps for target in step.targets if isinstance(target, ast.Name)}
 
 
 def _sign(node: ast.AST, names: Mapping[str, int]) -> int:

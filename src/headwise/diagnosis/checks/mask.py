@@ -197,6 +197,10 @@ def _is_for_another(run: Run, pairs: Sequence[Pair]) -> bool:
     two softmaxes are multiplied (arXiv:1611.01603).
     """
     reached = reached_by(run)
+    takers_of = [any(uses(each, reached) for each in (*a.path, a.context)) for a, *_ in pairs]
+    if len(mask_arguments(parameters(callee(run.target)))) > 1 and len(set(takers_of)) > 1:
+        # each of several attentions has a mask of its own
+        return True
     known = {each.at for a, *_ in pairs for each in (*a.path, a.context)}
     takers = [each for each in run.seen if each.at not in known and uses(each, reached)]
     return any(each.last in SOFTMAXES and each.at not in known for taker in takers for each in downstream(run, taker))

@@ -30,7 +30,7 @@ def regrouped_tokens(run: Run) -> list[Suspect]:
             return [Suspect("tokens-regrouped", view.span, proved=True)]
     grid = _grid(run)
     if grid is None:
-        return []
+        return _in_runs(run)
     for attention in attentions(run):
         for side in sides(attention):
             if side.name != "k" or not _are_scattered(place_of(side.t[:, :, 0]), grid):
@@ -40,6 +40,40 @@ def regrouped_tokens(run: Run) -> list[Suspect]:
             if entry is not None:
                 return [Suspect("tokens-regrouped", entry.span, proved=True)]
     return []
+
+
+def _in_runs(run: Run) -> list[Suspect]:
+    """Two attentions over tokens of two axes that lie in one, each over tokens that follow one another: as many groups
+    of one as the other has tokens in a group, so that one of them is along no axis (arXiv:2102.05095, section 3).
+    """
+    met: list[tuple[int, int, MarkedOp]] = []
+    for attention in attentions(run):
+        for side in (each for each in sides(attention) if each.name == "k"):
+            places = place_of(side.t[:, :, 0])
+            views = [each for each in chain_of(run, side.entry, side.operand) if _groups(each, places.shape[1])]
+            if views and _follow_one_another(places):
+                met.append((places.shape[1], places.unique().numel(), views[-1]))
+    sizes = {run.sizes[each] for each in run.plan.init.values() if isinstance(each, str) and each in run.sizes}
+    for (a, count, first), (b, _, second) in combinations(met, 2):
+        if a != b and a * b == count:
+            entry = second if b in sizes and a not in sizes else first
+            return [Suspect("tokens-regrouped", entry.span, proved=True)]
+    return []
+
+
+def _follow_one_another(places: Tensor) -> bool:
+    """Whether groups of places, (groups, tokens), each go on from where they begin, one group after another."""
+    size = places.shape[1]
+    is_told = size > 1 and not bool((places < 0).any())
+    return is_told and not bool((places.diff(dim=1) != 1).any() | (places[:, 0] % size != 0).any())
+
+
+def _groups(entry: MarkedOp, size: int) -> bool:
+    """Whether a view makes groups of so many tokens."""
+    marks = entry.output_marks[0] if entry.output_marks else None
+    if entry.last not in VIEWS or marks is None or marks.kind != "token" or len(marks.shape) != GROUPED:
+        return False
+    return marks.shape[1] == size and _follow_one_another(place_of(marks.arrays["t"])[..., 0])
 
 
 def _is_of_grid(entry: MarkedOp) -> bool:
@@ -102,11 +136,8 @@ def _grid(run: Run) -> tuple[int, int] | None:
 
 def _are_scattered(places: Tensor, grid: tuple[int, int]) -> bool:
     """Whether groups of places, (groups, tokens), are as long as a side and no rectangles."""
-    size = places.shape[1]
-    if size not in grid or bool((places < 0).any()):
-        return False
     # what was transposed or rolled first does not go on from where it begins
-    if bool((places.diff(dim=1) != 1).any() | (places[:, 0] % size != 0).any()):
+    if places.shape[1] not in grid or not _follow_one_another(places):
         return False
     return any(not _is_rectangle(each.unique(), grid[1]) for each in places)
 
