@@ -149,7 +149,7 @@ class Attention(nn.Module):
         streams = [(each, mask) for each, mask in ((h, attn_mask_h), (g, attn_mask_g)) if each is not None]
         return [self.core(torch.einsum("ibh,hnd->ibnd", each, self.q), k, v, mask) for each, mask in streams]
 '''
-STATIC = '''
+STATIC = """
 
 class Attention(nn.Module):
     def __init__(self, dim, n_heads):
@@ -170,7 +170,7 @@ class Model(nn.Module):
         mask = torch.full((x.shape[1], x.shape[1]), float("-inf"))
         mask = torch.triu(mask, diagonal=1)
         return x + self.attention(x, mask)
-'''
+"""
 QUERIES = '''
 
 class Attention(nn.Module):
