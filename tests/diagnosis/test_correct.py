@@ -31,8 +31,8 @@ VARIANTS = [
     and each.__module__ == module.__name__
     and "forward" in vars(each)
 ]
-# these are no softmax of keys, and are said to be none; of the first three it is not known how to call them
-OTHERS = {"FewBits", "WithPositions", "OfVolumes", "Channels"}
+# it is not known how to call them
+OTHERS = {"FewBits", "WithPositions", "OfVolumes"}
 
 
 # those with a cache are in test_caches.py

@@ -22,8 +22,9 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "cosine_sine": tuple({"_tuple": [ANGLES[at], ANGLES[at]]} for at in (1, 0, 3, 2, 4, 5, 6, 7)),
     "positions": ({"_expr": "torch.arange(L)"}, {"_expr": "torch.arange(L).expand(B, L)"}, None),
     "adjacency": ({"means": "attend", "shape": ["L", "L"]}, {"means": "attend", "shape": ["B", "L", "L"]}),
-    # from each node to several others, and into each from several
-    "edges": ({"_expr": "torch.stack([torch.arange(3 * L) % L, torch.arange(3 * L) * 7 // 3 % L])"},),
+    # three from each node, one or more into each
+    "edges": ({"_expr": "torch.stack([torch.arange(3 * L) % L, torch.cat([torch.arange(1, L + 1) % L, "
+                        "torch.arange(2 * L) % (L // 2 + 1)])])"},),
     "pairs": (["B", "L", "L", "D"], ["L", "L", "D"], ["B", "L", "L"], ["B", "H", "L", "L"]),
     "weight": (["D", "D"], ["H", "D", "d"]),
     "packed_weight": (["D", "3*D"], ["3*D", "D"]),
