@@ -300,6 +300,19 @@ def test_a_memory_of_the_segment_before_is_no_cache_that_lost_tokens():
     ]
 
 
+class Looked(Forgetful):
+    """Its weights are kept to be looked at, without their gradient."""
+
+    def forward(self, x, past=None):
+        out, handed = super().forward(x, past)
+        self.shown = torch.softmax(out, dim=-1).matmul(out.mT).detach()
+        return out, handed
+
+
+def test_what_is_kept_to_be_looked_at_makes_no_memory_of_a_cache_that_lost_tokens():
+    assert [each.kind for each in doctor(Looked).faults] == ["cache-lost"]
+
+
 def test_a_state_of_heads_is_no_cache_of_tokens():
     assert doctor(Compressive).faults == ()
 

@@ -45,13 +45,19 @@ WITHIN = GRAPH.replace("weights = softmax(scores, target, len(x))", """shares = 
         WITHIN,
         # messages the other way, shared out and added up at the same ends
         GRAPH.replace("source, target = edge_index", "target, source = edge_index"),
+        # heads first, so that nodes lie along the second axis
+        GRAPH.replace(
+            "torch.zeros_like(h).index_add(0, target, h[source] * weights[..., None]).flatten(1)",
+            "torch.zeros_like(h).transpose(0, 1).index_add(-2, target, (h[source] * weights[..., None])"
+            ".transpose(0, 1)).transpose(0, 1).flatten(1)",
+        ),
         # a loop at each node beside its edges
         GRAPH.replace(
             "source, target = edge_index",
             "loops = torch.arange(len(x)).repeat(2, 1)\n        source, target = torch.cat([edge_index, loops], dim=1)",
         ),
     ],
-    ids=["function", "within", "turned", "loops"],
+    ids=["function", "within", "turned", "heads first", "loops"],
 )
 def test_a_softmax_over_the_edges_that_enter_a_node_is_sound(source):
     found = found_in(source, "Graph")

@@ -156,16 +156,18 @@ def says_batch_first(target: Any) -> bool:
 
     Those of its other methods are of what was made of its inputs, which it may have transposed.
     """
-    text = "" if inspect.isfunction(target) else _words_of(target)
-    is_first = FIRST.search(text) is not None or FIRST_OF_TWO.search(text) is not None
-    return is_first and SECOND.search(text) is None
+    return _said_first_and_second(target) == (True, False)
 
 
 def says_batch_second(target: Any) -> bool:
     """Whether the words of a class say shapes with the batch second, and none with it first."""
+    return _said_first_and_second(target) == (False, True)
+
+
+def _said_first_and_second(target: Any) -> tuple[bool, bool]:
     text = "" if inspect.isfunction(target) else _words_of(target)
     is_first = FIRST.search(text) is not None or FIRST_OF_TWO.search(text) is not None
-    return not is_first and SECOND.search(text) is not None
+    return is_first, SECOND.search(text) is not None
 
 
 def _words_of(target: Any) -> str:

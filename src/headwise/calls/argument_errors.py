@@ -16,7 +16,7 @@ from headwise.calls.failed_statement import own_frames
 from headwise.calls.plan import Plan
 from headwise.source import file_tree
 
-__all__ = ["is_unknown_option", "is_wrong_call", "is_wrong_kind"]
+__all__ = ["is_unknown_option", "is_unpacked", "is_wrong_call", "is_wrong_kind"]
 
 COUNT = re.compile(r"\w+\(\) (?:takes|missing|got an unexpected|got multiple)\b")
 KINDS = re.compile(
@@ -157,6 +157,11 @@ def _calls_at(frame: FrameType, line: int) -> Iterator[ast.Call]:
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Call) and node.lineno <= line <= (node.end_lineno or node.lineno):
             yield node
+
+
+def is_unpacked(frame: FrameType, line: int, name: str) -> bool:
+    """Whether a call of this name on a line of a frame's file hands several values on as they came: `f(q, *angles)`."""
+    return any(last(call.func) == name and not _is_written_out(call) for call in _calls_at(frame, line))
 
 
 def _names(call: ast.Call, name: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import linecache
 import re
 import sys
 import sysconfig
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from headwise.calls.argument_errors import is_unknown_option, is_wrong_call
+from headwise.calls.argument_errors import is_unknown_option, is_unpacked, is_wrong_call
 from headwise.calls.error_repairs import SHAPE
 from headwise.calls.failed_statement import own_frames
 from headwise.calls.plan import Plan, evaluated
@@ -132,7 +131,7 @@ def _calls_itself_wrong(error: TypeError) -> bool:
     if not frames or frames[-1] != every[-1] or match is None or match[1] in SHARED:
         return False
     frame, line = frames[-1]
-    if re.search(rf"\b{match[1]}\(.*\*\w", linecache.getline(frame.f_code.co_filename, line)):
+    if is_unpacked(frame, line, match[1]):
         # how many are handed on may be ours to say
         return False
     instance = frame.f_locals.get("self")

@@ -44,7 +44,12 @@ class TokenSum:
         if self.total.last not in SCATTERED:
             return None
         index: Tensor = _argument(self.total, 2, "index")
-        return index.movedim(_argument(self.total, 1, "dim"), 0).flatten(1)[:, 0] if index.ndim > 1 else index
+        return index.movedim(self.axis, 0).flatten(1)[:, 0] if index.ndim > 1 else index
+
+    @property
+    def axis(self) -> int:
+        """The axis along which products are added up at their ends."""
+        return int(_argument(self.total, 1, "dim")) % int(self.total.args[0].ndim)
 
     @property
     def operands(self) -> list[int]:

@@ -108,8 +108,8 @@ def weighed(run: Run, rerun: Callable[..., Run], total: TokenSum, more: StandIns
     for place in total.operands:
         answer = rerun({**_asked(total, place, lambda values, _: torch.ones_like(values)), **(more or {})})
         later = [] if answer.failure is not None else [total.total, *downstream(answer, total.product)]
-        met = [each.at for each in later if each.at >= first.at and _is_one(_at(answer, each.at), total.ends)]
-        if met and not _is_one(before[met[0]], total.ends):
+        met = [each.at for each in later if each.at >= first.at and _is_one(_at(answer, each.at), total)]
+        if met and not _is_one(before[met[0]], total):
             return WeighedSum(total, place, before[met[0]], reading is not None)
     return None
 
@@ -184,13 +184,13 @@ def _at(run: Run, at: int) -> MarkedOp | None:
     return next((each for each in run.seen if each.at == at), None)
 
 
-def _is_one(entry: MarkedOp | None, ends: Tensor | None) -> bool:
-    """Whether an operation gives nothing but 1. ends: the rows that matter, None: all."""
+def _is_one(entry: MarkedOp | None, total: TokenSum) -> bool:
+    """Whether an operation gives nothing but 1, where a sum adds anything up."""
     value = None if entry is None else entry.value
     if value is None or not value.is_floating_point() or value.numel() < 2:
         return False
-    if ends is not None:
-        if not value.ndim or value.shape[0] <= int(ends.max()):
+    if (ends := total.ends) is not None:
+        if value.ndim <= total.axis or value.shape[total.axis] <= int(ends.max()):
             return False
-        value = value[ends]
+        value = value.index_select(total.axis, ends)
     return bool(((value - 1).abs() < NEAR).all())

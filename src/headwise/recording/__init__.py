@@ -9,9 +9,8 @@ _HOME = {
     "TRIAL": "budget", "Budget": "budget", "Failure": "operations", "Guarded": "torch_limits",
     "Operation": "operations", "Rebound": "replay", "Recalled": "replay", "Record": "operations",
     "Replacing": "replay", "Site": "replay", "TensorSeen": "operations", "begin_anew": "random_numbers",
-    "is_out_of_memory": "torch_limits",
-    "record": "recorder", "seeded": "random_numbers", "site_of": "replay", "spend": "budget",
-    "spent": "budget", "tensors": "identity",
+    "is_out_of_memory": "torch_limits", "record": "recorder", "seeded": "random_numbers", "site_of": "replay",
+    "spend": "budget", "spent": "budget", "tensors": "identity",
 }  # fmt: skip
 
 __all__ = list(_HOME)

@@ -18,10 +18,11 @@ __all__ = ["Guarded", "check_lengths", "is_out_of_memory"]
 
 # the most numbers of a tensor in a trial call
 LARGEST = 100_000_000
-# functions that make a tensor of a size
+# what is said where memory is at an end
 MEMORY = re.compile(
-    r"MemoryError|can't allocate memory|not enough memory|out of memory|Storage size calculation overfl"
+    r"MemoryError|can't allocate memory|not enough memory|out of memory|Storage size calculation overflowed"
 )
+# functions that make a tensor of a size
 MAKERS = frozenset({"zeros", "ones", "empty", "rand", "randn", "full"})
 
 

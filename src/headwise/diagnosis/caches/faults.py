@@ -167,8 +167,10 @@ def _weighed(suspect: Suspect, breach: Breach, decoder: Decoder) -> Suspect:
 
 
 def _is_segment_memory(decoder: Decoder, breach: Breach) -> bool:
+    """Whether what holds tokens is cut off from its gradient; weights that are kept to be looked at hold none."""
     decoded = decoder.parts(breach.way, breach.cuts, recorded=True)
-    return any(each.last == "detach" for each in in_call(decoded, 0))
+    cut_off = [each for each in in_call(decoded, 0) if each.last == "detach"]
+    return any(marks is not None and marks.kind == "token" for each in cut_off for marks in each.output_marks)
 
 
 def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:

@@ -62,10 +62,7 @@ def _is_made_by(run: Run, entry: MarkedOp, weight: Tensor, rows: int, shape: tup
 
 def _unread(span: Span) -> tuple[str, Span] | None:
     """The first name of those that a statement unpacks into that its function reads nowhere, and where it belongs."""
-    code = code_at(span)
-    around = [] if code is None else [code.node, *code.around(code.node)]
-    statement = next((node for node in around if isinstance(node, ast.stmt)), None)
-    function = next((node for node in around if isinstance(node, ast.FunctionDef)), None)
+    statement, function = _around(span)
     if function is None or not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Tuple):
         return None
     names = [node.id for node in statement.targets[0].elts if isinstance(node, ast.Name)]
@@ -77,14 +74,19 @@ def _unread(span: Span) -> tuple[str, Span] | None:
     return unread[0], Span(span.file, span.function, line)
 
 
+def _around(span: Span) -> tuple[ast.stmt | None, ast.FunctionDef | None]:
+    """The statement that is at a place, and its function."""
+    code = code_at(span)
+    around = [] if code is None else [code.node, *code.around(code.node)]
+    statement = next((node for node in around if isinstance(node, ast.stmt)), None)
+    return statement, next((node for node in around if isinstance(node, ast.FunctionDef)), None)
+
+
 def read_for(span: Span) -> Span | None:
     """Where the other side of the one name that a statement gives is read for the second time, as in its place, `v_l`
     of `v_r`; None: that is not known.
     """
-    code = code_at(span)
-    around = [] if code is None else [code.node, *code.around(code.node)]
-    statement = next((node for node in around if isinstance(node, ast.stmt)), None)
-    function = next((node for node in around if isinstance(node, ast.FunctionDef)), None)
+    statement, function = _around(span)
     if function is None or not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
         return None
     name = statement.targets[0].id
