@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 __all__ = ["Sample"]
 
@@ -38,18 +39,31 @@ class Sample:
 
     def kept(self, items: list) -> list:
         """The tests that are run, in their order."""
-        slow = [item for item in items if name_of(item.nodeid) in self._seconds]
+        units: dict[str, list] = defaultdict(list)
+        for item in items:
+            units[unit_of(item)].append(item)
+        seconds = {unit: sum(self._seconds.get(name_of(each.nodeid), 0) for each in units[unit]) for unit in units}
         # neighbours cost alike, so that every part of them does
-        slow.sort(key=lambda item: (-self._seconds[name_of(item.nodeid)], item.nodeid))
-        drawn = {item.nodeid for item in slow[int(self._commit or "0", 16) % SHARE :: SHARE]}
-        # where it stands, and where it is written, which an inherited law is elsewhere
-        drawn |= {item.nodeid for item in slow if {item.nodeid.partition("::")[0], item.location[0]} & self._changed}
-        left = {item.nodeid for item in slow} - drawn
+        slow = sorted((unit for unit in units if seconds[unit]), key=lambda unit: (-seconds[unit], unit))
+        drawn = set(slow[int(self._commit or "0", 16) % SHARE :: SHARE])
+        left = {
+            item.nodeid for unit in set(slow) - drawn for item in units[unit]
+            # where it stands, and where it is written, which an inherited law is elsewhere
+            if not {item.nodeid.partition("::")[0], item.location[0]} & self._changed
+        }  # fmt: skip
         return [item for item in items if item.nodeid not in left]
 
     def __str__(self) -> str:
         of = f"commit {self._commit[:7]}" if self._commit else "no commit"
         return f"sample: of the slow tests one of {SHARE}, those of {of}; make full runs all"
+
+
+def unit_of(item: Any) -> str:
+    """What is run together: a test alone, or those of a file that wait for something which is made once for them."""
+    file = item.nodeid.partition("::")[0]
+    made = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    is_shared = any(each[-1].scope != "function" and each[-1].baseid == file for each in made.values())
+    return file if is_shared else item.nodeid
 
 
 def name_of(nodeid: str) -> str:

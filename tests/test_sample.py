@@ -40,6 +40,23 @@ def test_each_slow_test_is_in_the_sample_of_one_commit_and_all_others_in_each() 
     assert drawn("") == drawn("0" * 40)
 
 
+def test_those_that_wait_for_something_made_once_are_run_together() -> None:
+    made = SimpleNamespace(name2fixturedefs={"site": [SimpleNamespace(scope="module", baseid="tests/c.py")]})
+    waiting = [
+        SimpleNamespace(nodeid=f"tests/c.py::{name}", location=("tests/c.py", 1, ""), _fixtureinfo=made)
+        for name in ("test_first", "test_second")
+    ]
+    alone = SimpleNamespace(nodeid="tests/c.py::test_alone", location=("tests/c.py", 1, ""))
+    samples = [
+        [
+            item.nodeid
+            for item in Sample({"tests/c.py::test_second": 4.0}, f"{n:x}", frozenset()).kept([*waiting, alone])
+        ]
+        for n in range(SHARE)
+    ]
+    assert sorted(map(len, samples)) == [*[1] * (SHARE - 1), 3]
+
+
 def test_a_file_of_tests_that_has_changed_is_run_whole() -> None:
     found = drawn("1", "tests/a.py", "src/headwise/errors.py")
     assert [item.nodeid for item in ITEMS if item.nodeid.startswith("tests/a.py")] == found[: 3 * SHARE + 2]

@@ -32,7 +32,7 @@ VARIANTS = [
     and "forward" in vars(each)
 ]
 # it is not known how to call them
-OTHERS = {"FewBits", "WithPositions", "OfVolumes"}
+OTHERS = {"FewBits", "OfVolumes"}
 
 
 # those with a cache are in test_caches.py

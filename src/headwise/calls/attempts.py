@@ -103,7 +103,11 @@ class Bench:
                     self.called, way, family, self.reading,
                     is_cross=is_cross, sizes=sizes, extras=(*more, *declared),
                 ):  # fmt: skip
-                    layout = {} if family.layout in ("BLD", "BHLd", "BLd") else {"_layout": family.layout}
+                    said = self.wish.call.get(roles.query)
+                    # of what is said to have other axes the layout is not this one
+                    is_other = isinstance(said, list) and len(said) != len(family.query)
+                    is_usual = family.layout in ("BLD", "BHLd", "BLd") or is_other
+                    layout = {} if is_usual else {"_layout": family.layout}
                     yield from self._declared(draft, {**call, **layout, **self.wish.call}, is_cross=is_cross)
 
     def _declared(self, draft: Draft, call: Mapping[str, Any], *, is_cross: bool) -> Iterator[Plan]:
@@ -197,6 +201,8 @@ class Bench:
         """The plan, or what its errors make of it, if that runs in every probe."""
         visited: list[Plan] = []
         waiting, self.reached = [(plan, 0)], plan
+        if self.ran.is_otherwise(plan):
+            return None
         while waiting and not self.budget.is_over:
             candidate, depth = waiting.pop(0)
             if candidate in visited or (self.wish.numbers and self.wish.numbers.sizes(candidate) is None):

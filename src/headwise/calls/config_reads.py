@@ -25,12 +25,19 @@ def config_reads(tree: Written) -> dict[str, tuple[str, ...]]:
     read, and a name that says no size, is left at that.
     """
     names = {each.arg for each in [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]} - {"self"}
+    # `c = config`
+    other_names = {
+        last(node.targets[0]): node.value.id
+        for node in nodes_of(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in names
+        and isinstance(node.targets[0], ast.Name)
+    }  # fmt: skip
     out: dict[str, list[str]] = {}
     for node in nodes_of(tree):
         for of, name in _reads(node):
-            owner, path = _root(of, name, names)
+            owner, path = _root(of, name, names | other_names.keys())
             if owner:
-                out.setdefault(owner, []).append(path)
+                out.setdefault(other_names.get(owner, owner), []).append(path)
     return {name: tuple(reads) for name, reads in out.items()}
 
 

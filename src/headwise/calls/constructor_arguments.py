@@ -94,6 +94,9 @@ class _Writer:
         if "shift" in param.name and type(param.default) is int:
             # which goes with the window: by as much as its own size, or a multiple, nothing is shifted
             return EMPTY
+        if isinstance(param.default, tuple | list) and role not in SIZES:
+            # as many sizes as there are parts, which belong together
+            return EMPTY
         has_groups = "key_heads" in self.variant.roles.values()
         if role == "heads" and "H" not in self.symbols:
             grouped = "g*Hkv" if self.variant.is_grouped and has_groups else ""

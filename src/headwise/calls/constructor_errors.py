@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from headwise.calls.argument_origins import Origins
 from headwise.calls.constructor_arguments import LEAST, Draft
 from headwise.calls.error_repairs import TYPE
 from headwise.calls.failed_statement import FailedStatement, place
@@ -63,7 +64,7 @@ def rebuilt(
 
 def _lessons(draft: Draft, error: Exception, params: Sequence[inspect.Parameter], target: Any) -> Iterator[Draft]:
     """The drafts that an error of a constructor suggests, the likeliest first."""
-    at = place(error, {})
+    at = place(error, {}, Origins())
     if isinstance(error, AttributeError) and isinstance(error.obj, SimpleNamespace) and error.name:
         yield from _with_attribute(draft, error.name)
     elif isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
@@ -82,7 +83,7 @@ def _lessons(draft: Draft, error: Exception, params: Sequence[inspect.Parameter]
 
 def halved(draft: Draft, error: Exception | None) -> list[Draft]:
     """A draft all of whose sizes are even, where its constructor asked for that; none where it did not."""
-    if not isinstance(error, AssertionError | ValueError) or not _asks_for_even(place(error, {}).statement):
+    if not isinstance(error, AssertionError | ValueError) or not _asks_for_even(place(error, {}, Origins()).statement):
         return []
     return [Draft(draft.init, {name: replace(each, even=not each.equals) for name, each in draft.symbols.items()})]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import inspect
 import re
@@ -18,21 +17,14 @@ from headwise.calls.mask_forms import masks, visible
 from headwise.calls.mask_usage import Meaning
 from headwise.calls.plan import Plan
 from headwise.calls.roles import call_role, init_role
+from headwise.calls.shape_words import BATCH, BESIDE, SAID, SHAPE, SUM, comments, docstrings, kind_of, shapes_in
 from headwise.calls.source_hints import Reading
-from headwise.source import file_tree, is_installed, meaning_of
+from headwise.source import meaning_of
 
 __all__ = ["documented_axes", "documented_calls", "documented_ranks", "is_degenerate", "is_otherwise"]
 
-# a shape in brackets on the line of an argument: two names or more
-SHAPE = r"\b{name}\b[^()\[\]\n]{{0,24}}[(\[]([^()\[\]\n]+)[)\]]"
-# the same, where nothing but a sign and a type stands between
-SAID = (
-    r"\b{name}\b[`*]*\s*(?:\([^()\n]*\))?\s*(?::|=|-|of shape|has shape)\s*"
-    r"(?:(?:float|bool|long|int|[Tt]ensors?|torch\.Tensor|of|shape|images?|tokens?|ids)\W+){{0,4}}[(\[]([^()\[\]\n]+)[)\]]"
-)
 NAME = re.compile(r"[^\W\d]\w*")
 FEWEST = 2
-BATCH = frozenset({"b", "bs", "bsz", "bn", "batch", "batch_size", "nb"})
 WIDTH = frozenset({
     "c", "d", "e", "dim", "dims", "d_model", "embed_dim", "embedding_dim", "hidden", "hidden_size", "hidden_dim",
     "channels", "in_channels", "n_channels", "num_channels",
@@ -53,20 +45,13 @@ CHANNELS = ("in_chans", "in_channels", "channels", "num_channels", "n_channels",
 WHOLE = SHAPE + r"[^\n:]{{0,12}}\b(?:ids?|tokens?|types?|degrees?|ind(?:ex|ices)|path|long|int(?:eger)?s?|categor\w+)\b"
 # or before it
 INTEGERS = r"\b{name}\b\W{{1,3}}(?:long|int(?:eger)?s?)\b"
+# behind the shape of what is true or false
+TRUTHS = r"\b{name}\b\W[^\n;:]{{0,40}}\bbool"
 # and behind that of one number for each sample, which counts its tokens
 COUNTED = SHAPE + r"[^\n]{{0,24}}\b(?:lengths?|number|count|valid|sizes?)\b"
-# a name of an axis, of a word or of several; and how many meanings of a mask are tried
-WORDS = re.compile(r"\w+(?: +\w+)*")
 WAYS = 2
-# so many times a size
-MULTIPLE = re.compile(r"(\d+) ?\* ?([^\W\d]\w*)")
-# how many entries a parameter has, as the size of an axis
-COUNT_OF = re.compile(r"\blen\((\w+)\)")
-# what stands in such brackets beside a shape: the type of an argument, and that it may be left out
-TYPES = frozenset({
-    "tensor", "torch", "optional", "bool", "int", "float", "long", "str", "list", "tuple", "none", "default", "true",
-    "false", "required",
-})  # fmt: skip
+# what an argument holds that is true or false
+TRUE = {"below": "2", "dtype": "bool"}
 INPUTS = ("query", "key", "value")
 # what token numbers are below, and where a table is smaller than that
 BELOW = ("5", "3")
@@ -74,7 +59,7 @@ BELOW = ("5", "3")
 
 def documented_axes(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The names of the axes of each argument whose shape the docstring of a class or of its forward gives."""
-    spoken = _spoken(_docstrings(target), names)
+    spoken = shapes_in(docstrings(target), names)
     return {name: parts for name, parts in spoken.items() if len(parts) >= FEWEST and all(map(NAME.fullmatch, parts))}
 
 
@@ -86,14 +71,16 @@ def documented_calls(
 ) -> Iterator[dict[str, Any]]:
     """The calls, as `--call` takes them, whose arguments have the shapes that docstrings and comments of a class tell.
 
-    called: the arguments; those without a default must all be told, and others are given where they are. built: the
-    parameters of its constructor, whose names axes may have. reading: what the code tells of its masks.
+    called: the arguments; of those without a default the first must be told and one more, and others are given where
+    they are told. built: the parameters of its constructor, whose names axes may have. reading: what the code tells of
+    its masks.
     """
-    text = "\n".join((_docstrings(target), *_comments(target)))
-    axes = _spoken(text, [each.name for each in called])
+    text = "\n".join((docstrings(target), *comments(target)))
+    axes = shapes_in(text, [each.name for each in called])
     axes = {name: parts for name, parts in axes.items() if len(parts) > 1 or parts[0].lower() in BATCH}
-    needed = [each.name for each in called if each.default is each.empty]
-    if not needed or not set(needed) <= axes.keys():
+    every = [each.name for each in called if each.default is each.empty]
+    needed = [name for name in every if name in axes]
+    if not needed or needed[0] != every[0] or len(needed) < min(len(every), FEWEST):
         return
     shapes = _symbols(axes, built, reading)
     roles = {each.name: role_of(each) for each in called}
@@ -101,11 +88,14 @@ def documented_calls(
         looked_up = embedded({tree.name: tree for _, tree in reversed(written(target, {}))}, "forward", names)
         numbered = _numbered(text, {name: shapes[name] for name in names}) | looked_up
         counted = {each for each in numbered if re.search(COUNTED.format(name=re.escape(each)), text, re.IGNORECASE)}
+        truths = {name for name in names if re.search(TRUTHS.format(name=re.escape(name)), text)}
         masked = [name for name in names if roles[name] in ("mask", "lengths") or name in counted]
         for call in _calls_with(target, {name: shapes[name] for name in names}, masked, counted, reading):
             whole = numbered & call.keys()
             for below in BELOW if whole else BELOW[:1]:
-                yield {name: {"_ids": each, "below": below} if name in whole else each for name, each in call.items()}
+                numbers = {name: {"_ids": call[name], "below": below} for name in whole}
+                bools = (truths & call.keys()) - set(masked)
+                yield {**call, **numbers, **{name: {"_ids": call[name], **TRUE} for name in bools}}
 
 
 def _numbered(text: str, shapes: Mapping[str, Sequence[Any]]) -> set[str]:
@@ -139,11 +129,11 @@ def _calls_with(
 
 def documented_ranks(target: Any, names: Sequence[str]) -> dict[str, int]:
     """How many axes docstrings give each argument that has more than one, where they are said to be its shape."""
-    spoken = _spoken(_docstrings(target), names, SAID)
-    known = BATCH | WIDTH | HEADS | SIDES.keys() | {"n", "l", "t", "s"}
+    spoken = {**shapes_in(docstrings(target), names, BESIDE), **shapes_in(docstrings(target), names, SAID)}
+    letters = BATCH | WIDTH | HEADS | SIDES.keys() | {"n", "l", "t", "s"}
     return {
         name: len(parts) for name, parts in spoken.items()
-        if len(parts) > 1 and known & {part.lower() for part in parts}
+        if len(parts) > 1 and letters & {part.lower() for part in parts}
     }  # fmt: skip
 
 
@@ -176,11 +166,23 @@ def _symbols(
     given = {**{each.name: each.default for each in built if type(each.default) is int}, **draft.init}
     width = draft.symbols["D"].equals if "D" in draft.symbols else ""
     lengths: list[str] = []
+    inputs = [parts for name, parts in axes.items() if call_role(name) in ("", *INPUTS)]
+    inner = {part for parts in axes.values() for part in parts[:-1]} | {
+        part for name, parts in axes.items() if call_role(name) in ("mask", "lengths", "ids") for part in parts
+    }
+    # what stands behind the tokens of inputs and nowhere else is a width, whatever it is called
+    widths = (
+        {parts[-1] for parts in inputs if len(parts) > 1} - inner
+        if max(map(len, inputs), default=0) > len("BL")
+        else set()
+    )
 
     def symbol(part: str) -> Any:
         low = part.lower()
         if part.isdigit():
             return int(part)
+        if SUM.fullmatch(part):
+            return re.sub(r"[^\W\d]\w*", lambda word: str(symbol(word[0])), part)
         name, _, times = part.partition("_times_")
         if times and (base := symbol(name)) in ("B", "D", "H", "d"):
             return f"{times}*{base}"
@@ -196,8 +198,9 @@ def _symbols(
         for name, among in (("B", batch), ("D", WIDTH), ("H", {*HEADS, "h"}), ("d", HEAD_WIDTH)):
             if low in among:
                 return name
-        if WIDE.search(low):
-            return low
+        if WIDE.search(low) or (part in widths and low not in LENGTHS and len(inputs) > 1):
+            # a letter may stand for something else
+            return low if len(low) > 1 else f"{low}_dim"
         if part not in lengths:
             lengths.append(part)
         at = lengths.index(part)
@@ -210,58 +213,14 @@ def _means(target: Any, name: str, reading: Reading | None, *, is_counted: bool)
     """What a mask may mean and hold, the likeliest first: as words say, else as the code uses it."""
     if is_counted or call_role(name) == "lengths":
         return [{"means": "lengths"}]
-    kind, told = _kind_of(target), ""
+    kind, polarity = kind_of(target), ""
     with contextlib.suppress(OSError, TypeError):
-        told = meaning_of([inspect.getsourcefile(kind) or ""], name, kind.__name__)
+        polarity = meaning_of([inspect.getsourcefile(kind) or ""], name, kind.__name__)
     reading = reading or Reading()
-    if told:
-        reading = replace(reading, means={**reading.means, name: Meaning(told)})
+    if polarity:
+        reading = replace(reading, means={**reading.means, name: Meaning(polarity)})
     ways = ({key: mask[key] for key in ("means", "dtype") if key in mask} for mask in masks(name, reading, keys="S"))
     return [dict(way) for way in dict.fromkeys(tuple(way.items()) for way in ways)]
-
-
-def _spoken(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, tuple[str, ...]]:
-    """The axes of each argument, one or more; a name of several words has low lines between them."""
-    axes: dict[str, tuple[str, ...]] = {}
-    for name in names:
-        shapes = re.findall(form.format(name=re.escape(name)), text)
-        every = ([_one_word(part.strip()) for part in each.strip(", ").split(",")] for each in shapes)
-        parts = next((each for each in every if not TYPES & {part.lower() for part in each}), [])
-        if parts and all(WORDS.fullmatch(part) for part in parts):
-            axes[name] = tuple("_".join(part.split()) for part in parts)
-    return axes
-
-
-def _one_word(part: str) -> str:
-    """The name of an axis; of a multiple of a size, a name of its own."""
-    multiple = MULTIPLE.fullmatch(part)
-    return part if multiple is None else f"{multiple[2]}_times_{multiple[1]}"
-
-
-def _kind_of(target: Any) -> Any:
-    return target if isinstance(target, type) or inspect.isfunction(target) else type(target)
-
-
-def _docstrings(target: Any) -> str:
-    kind = _kind_of(target)
-    forward = vars(kind).get("forward") if isinstance(kind, type) else None
-    # what is said of a whole file is said of its classes too
-    file = getattr(getattr(forward, "__code__", None), "co_filename", "")
-    tree = file_tree(file) if file and not is_installed(file) else None
-    said = (kind.__doc__, getattr(forward, "__doc__", None), tree and ast.get_docstring(tree))
-    text = "\n".join(each for each in said if isinstance(each, str))
-    return COUNT_OF.sub(r"number_of_\1", text)
-
-
-def _comments(target: Any) -> Iterator[str]:
-    """The comments that stand by themselves in a forward."""
-    kind = _kind_of(target)
-    function = vars(kind).get("forward") if isinstance(kind, type) else kind
-    try:
-        lines = inspect.getsource(function).splitlines() if inspect.isfunction(function) else []
-    except (OSError, TypeError):
-        return
-    yield from (line.strip().lstrip("# ") for line in lines if line.strip().startswith("#"))
 
 
 def is_degenerate(plan: Plan, axes: Mapping[str, tuple[str, ...]]) -> bool:

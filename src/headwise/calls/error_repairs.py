@@ -12,14 +12,13 @@ from typing import Any
 from torch import Tensor
 
 from headwise.calls import layouts, size_relations
-from headwise.calls.argument_axes import last
 from headwise.calls.failed_statement import FailedStatement
 from headwise.calls.fixed_arguments import FIXED
-from headwise.calls.layouts import Family
 from headwise.calls.mask_forms import declared_shapes, masks, visible
 from headwise.calls.plan import Plan
-from headwise.calls.roles import call_role, init_role
-from headwise.calls.size_relations import batched, bound_to, free_of, grouped, multiples, narrowed, reshaped, tied
+from headwise.calls.rank_repairs import UNPACKED, axes_of, numbered, ranked
+from headwise.calls.roles import call_role
+from headwise.calls.size_relations import bound_to, free_of, grouped, multiples, narrowed, reshaped, tied
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import spoken
 
@@ -30,20 +29,8 @@ TYPE = re.compile(
     r"'(int|float|bool|NoneType|str|tuple|dict)' object|must be Tensor, not|unsupported operand type|bad operand type"
     r"|invalid combination of arguments|only be converted to Python scalars|got \(?(int|NoneType|float|bool|str)"
 )
-# how many axes were needed, and how many came
-RANKS = (
-    re.compile(r"expected (?P<need>\d+) dims\. Received (?P<have>\d+)-dim"),
-    re.compile(r"input\.dim\(\) = (?P<have>\d+) is not equal to len\(dims\) = (?P<need>\d+)"),
-    re.compile(r"expected (?P<need>\d)D input \(got (?P<have>\d)D"),
-    re.compile(r"or (?P<need>\d)D \(batched\) input to conv"),
-    re.compile(r"must be a (?P<need>\d)D tensor"),
-    re.compile(r"the equation \((?P<need>\d+)\) does not match the number of dimensions \((?P<have>\d+)\)"),
-    re.compile(r"but expected (?P<need>\d)-dim"),
-)
-FEWER = re.compile(r"too many indices for tensor of dimension (\d+)|Dimension out of range")
 PLACED = re.compile(r"takes (\d+) positional arguments but \d+ were given")
 NONE = re.compile(r"Value after \* must be an iterable|cannot unpack non-iterable")
-UNPACKED = re.compile(r"(?:not enough|too many) values to unpack")
 IDS = re.compile(r"used as indices must be|arguments? .*indices.* (?:Long|scalar types)|indices must be long", re.I)
 KERNEL = re.compile(r"Kernel size: \((\d+) x (\d+)\)\. Kernel size can't be greater")
 SHAPE = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
@@ -54,11 +41,10 @@ SIZES = re.compile(
 )
 # so many masks are tried for one argument
 MASKS = 14
-OTHERS = ("h", "w", "t", "N", "n", "M")
 # what token numbers of the smallest table are below
 SMALLEST = "2"
+TRUTHS = re.compile(r"integer and Boolean-type|boolean masks?\b|to be a boolean tensor")
 BEYOND = re.compile(r"index out of range in self")
-MANY = {5: ("n", "h", "w"), 6: ("n", "m", "h", "w")}
 STACKED = re.compile(r"stack expects each tensor to be equal size")
 EVEN = re.compile(r"divisible by 2\b|must be even|even number", re.IGNORECASE)
 
@@ -69,6 +55,7 @@ def lessons(
     """The plans that an error suggests, the likeliest first."""
     text = str(error)
     if TYPE.search(text):
+        yield from _given(plan, text, at)
         yield from _as_tensors(plan, at, reading)
     if UNPACKED.search(text) or PLACED.search(text) or NONE.search(text):
         yield from _as_pairs(plan, text, at)
@@ -76,13 +63,12 @@ def lessons(
         yield _evened(plan)
     if IDS.search(text):
         yield from _as_numbers(plan, at)
+    if TRUTHS.search(text):
+        yield from _as_truths(plan, at)
     if BEYOND.search(text):
         yield from _as_fewer_numbers(plan, at)
     yield from size_relations.lengthened(plan, text, sizes)
-    if FEWER.search(text):
-        yield from batched(plan)
-    if UNPACKED.search(text) or FEWER.search(text) or any(each.search(text) for each in RANKS):
-        yield from _of_rank(plan, text, at)
+    yield from ranked(plan, text, at)
     if match := KERNEL.search(text):
         larger = {"h": f"n+{match[1]}", "w": f"t+{match[2]}"}
         yield bound_to(plan, {name: each for name, each in larger.items() if name in free_of(plan)})
@@ -99,6 +85,8 @@ def lessons(
         yield from _of_pairs(plan)
         yield from grouped(plan)
         yield from size_relations.divided(plan, numbers)
+    for have, need, is_divided in at.compared if isinstance(error, AssertionError | ValueError) else ():
+        yield from multiples(plan, have, need, sizes) if is_divided else tied(plan, [have, need], sizes)
     if STACKED.search(text):
         yield from size_relations.divided(plan, [int(each) for each in re.findall(r"\d+", text)])
 
@@ -137,6 +125,16 @@ def _as_tensors(plan: Plan, at: FailedStatement, reading: Reading) -> Iterator[P
     ways = [list(_as_tensor(plan, name, first, reading)) for name in named]
     # one way of each argument, then the next of each
     yield from (each for row in zip_longest(*ways) for each in row if each is not None)
+
+
+def _given(plan: Plan, text: str, at: FailedStatement) -> Iterator[Plan]:
+    """An argument that may be left out, where something must be given for it: like the first input."""
+    if "NoneType" not in text:
+        return
+    first = next((value for value in plan.call.values() if axes_of(value) is not None), ["B", "L", "D"])
+    for name in at.left_out:
+        if name not in plan.call and call_role(name) not in ("mask", "lengths", "bias", "cache"):
+            yield replace(plan, call={**plan.call, name: first})
 
 
 def _as_tensor(plan: Plan, name: str, first: Sequence[Any], reading: Reading) -> Iterator[Plan]:
@@ -188,69 +186,20 @@ def _keys(plan: Plan) -> str:
 def _as_numbers(plan: Plan, at: FailedStatement) -> Iterator[Plan]:
     """An argument that was looked up with as whole numbers."""
     inputs = [name for name, value in plan.call.items() if isinstance(value, list)]
-    for name in [each for each in at.arguments if each in inputs] or inputs[::-1]:
-        shape = plan.call[name]
-        for axes in (shape, shape[:-1], ["L", "L"]):
-            yield replace(plan, call={**plan.call, name: {"_ids": axes, "below": SMALLEST}})
+    behind = [name for name in at.behind if name in inputs]
+    for names in dict.fromkeys([tuple(behind), *((name,) for name in behind or inputs[::-1])]):
+        counted = {name: {"_ids": plan.call[name], "below": SMALLEST} for name in names}
+        ranks = {len(plan.call[name]) for name in names}
+        for rank in (each - less for less in (1, 0) for each in ranks if each > less):
+            yield from numbered(replace(plan, call={**plan.call, **counted}), names, rank)
+        yield from (replace(plan, call={**plan.call, name: {**counted[name], "_ids": ["L", "L"]}}) for name in names)
 
 
-def _of_rank(plan: Plan, text: str, at: FailedStatement) -> Iterator[Plan]:
-    """Inputs with as many axes as were needed."""
-    inputs = {name: value for name, value in plan.call.items() if isinstance(value, list)}
-    named = [name for name in at.arguments if name in inputs]
-    need, have, order = _needed(text, at)
-    exact = [name for name, value in inputs.items() if not have or len(value) == have]
-    for name in named or exact or [*inputs]:
-        ranks = [need] if need else [len(inputs[name]) + 1, len(inputs[name]) - 1]
-        if have and name not in exact:
-            # what was made of it has axes more or fewer
-            ranks = [len(inputs[name]) + need - have]
-        for rank in (each for each in ranks if 0 < each <= len(OTHERS) and each != len(inputs[name])):
-            for family in _families(rank, order):
-                like = [each for each in inputs if len(inputs[each]) == len(inputs[name])]
-                yield _laid_out(plan, {name: family.query}, family)
-                if len(like) > 1:
-                    yield _laid_out(
-                        plan, {each: family.query if each == like[0] else family.key for each in like}, family
-                    )
-
-
-def _laid_out(plan: Plan, shapes: Mapping[str, Sequence[str]], family: Family) -> Plan:
-    """A plan with inputs of other shapes; the width stays what it was called."""
-    call = dict(plan.call)
-    for name, shape in shapes.items():
-        width = str(plan.call[name][-1])
-        axes = [width if axis == "D" else axis for axis in shape]
-        call[name] = axes if plan.setting == "cross" else [("L" if axis == "S" else axis) for axis in axes]
-    return replace(plan, call={**call, "_layout": family.layout})
-
-
-def _needed(text: str, at: FailedStatement) -> tuple[int, int, Sequence[str]]:
-    """How many axes were needed and came, and what they are called where they are unpacked; 0: that is not known."""
-    for pattern in RANKS:
-        if match := pattern.search(text):
-            return int(match["need"]), int(match.groupdict().get("have") or 0), ()
-    statement = at.statement
-    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple) and UNPACKED.search(text):
-        names = [last(each) for each in statement.targets[0].elts]
-        # `*x.shape, self.heads`: what stands beside the shape is no axis
-        beside = len(statement.value.elts) - 1 if isinstance(statement.value, ast.Tuple) else 0
-        return len(names) - beside, 0, names[: len(names) - beside]
-    return 0, 0, ()
-
-
-def _families(rank: int, order: Sequence[str]) -> Iterator[Family]:
-    """The layouts with so many axes, the one first whose axes are called as those of the code."""
-    wide = next((at for at, each in enumerate(order) if init_role(each) == "width" and at), 0)
-    families = [each for each in (getattr(layouts, name) for name in layouts.__all__) if isinstance(each, Family)]
-    families = [each for each in families if len(each.query) == rank and "D" in each.query]
-    preferred = [layouts.PACKED, layouts.IMAGE, layouts.IMAGE_LAST, layouts.STACKED, layouts.ALONE]
-    families.sort(key=lambda family: preferred.index(family) if family in preferred else len(preferred))
-    # what has many axes is large if all of them are long
-    rest = ["B", *MANY.get(rank, OTHERS)[: rank - 2]]
-    generated = [
-        layouts.family("".join(axes), " ".join(axes))
-        for place in dict.fromkeys((wide or rank - 1, rank - 1, 1, *([2] if rank in MANY else [])))
-        for axes in [[*rest[:place], "D", *rest[place:]]]
-    ]
-    yield from sorted([*families, *generated], key=lambda family: bool(wide) and family.query[wide] != "D")
+def _as_truths(plan: Plan, at: FailedStatement) -> Iterator[Plan]:
+    """An argument that is true or false of each token, or of each sample."""
+    for name in at.behind or at.arguments:
+        shape = plan.call.get(name)
+        if isinstance(shape, list) and call_role(name) != "mask":
+            for axes in (shape[:-1], shape) if len(shape) > 1 else (shape,):
+                truths = {"_ids": axes, "below": SMALLEST, "dtype": "bool"}
+                yield replace(plan, call={**plan.call, name: truths})

@@ -10,12 +10,12 @@ from itertools import count
 from math import prod
 from typing import Any
 
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
-
+from headwise.calls.argument_origins import LARGEST, Origins
 from headwise.calls.error_repairs import lessons
 from headwise.calls.failed_statement import place
+from headwise.calls.first_use import as_used
 from headwise.calls.plan import Plan, evaluated
+from headwise.calls.plan_variants import with_own_lengths
 from headwise.calls.request import Wish
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import spoken
@@ -30,18 +30,18 @@ DEEPEST, WIDEST = 5, 16
 SEEDS, FULLER = 6, 2
 # what the axes of tokens are called
 LENGTHS = ("L", "S")
-# work and numbers in a tensor after which a call is not worth to be run as often as it has to be
-SLOW, LARGEST = 25_000, 10_000_000
+# work after which a call is not worth to be run as often as it has to be
+SLOW = 25_000
 
 
 @dataclass(frozen=True)
 class _Failed:
-    """A call that raised: with which sizes, what it was given, and after how many operations."""
+    """A call that raised: with which sizes, what it was given, and what became of that."""
 
     error: Exception
     sizes: Mapping[str, int]
     options: Mapping[str, Any]
-    steps: int
+    origins: Origins
 
 
 @dataclass(order=True)
@@ -70,7 +70,8 @@ def learned(
     visited: list[Plan] = []
     met: Counter[tuple[str, int]] = Counter()
     lengths = {each for each in wish.init.values() if each in LENGTHS}
-    for number, plan in enumerate(_seeds(missed)):
+    seeds = _seeds(missed)
+    for number, plan in enumerate([*(each for each in _used(seeds, renamed) if _stands(each, wish)), *seeds]):
         heappush(waiting, _Waiting((number, 0, next(order)), plan, 0))
     while waiting and not budget.is_over:
         current = heappop(waiting)
@@ -82,24 +83,25 @@ def learned(
             working = _as_it_is(current.plan)
             if wish.cross in (None, working.setting == "cross") and runs.all_run(working):
                 if "B" in spoken(list(working.call.values())):
-                    return working, beyond
+                    is_free = wish.cross is None and working.setting == "self"
+                    return with_own_lengths(working, runs.all_run, renamed) if is_free else working, beyond
                 # a call of one sample that happens to run is taken where no batch does
                 alone = alone or working
             continue
-        if failed.steps > most:
-            most, beyond = failed.steps, current.plan if current.depth else None
+        if failed.origins.count > most:
+            most, beyond = failed.origins.count, current.plan if current.plan not in seeds else None
         if current.depth == DEEPEST:
             continue
-        at = place(failed.error, failed.options)
+        at = place(failed.error, failed.options, failed.origins)
         more = [
             *mended(current.plan, failed.error, declared=lengths),
             *lessons(current.plan, failed.error, at, failed.sizes, reading),
         ]
         # of calls that fail alike, the second is changed later
-        met[str(failed.error), failed.steps] += 1
-        rank = current.rank[0] + met[str(failed.error), failed.steps]
+        met[str(failed.error), failed.origins.count] += 1
+        rank = current.rank[0] + met[str(failed.error), failed.origins.count]
         for suggested in (renamed(variant) for variant in more[:WIDEST] if _stands(variant, wish)):
-            heappush(waiting, _Waiting((rank, -failed.steps, next(order)), suggested, current.depth + 1))
+            heappush(waiting, _Waiting((rank, -failed.origins.count, next(order)), suggested, current.depth + 1))
     return alone, beyond
 
 
@@ -116,13 +118,26 @@ def _seeds(missed: Sequence[Plan]) -> list[Plan]:
     return [*list(by_layout.values())[:SEEDS], *list(fuller.values())[:FULLER]]
 
 
+def _used(seeds: Sequence[Plan], renamed: Callable[[Plan], Plan]) -> list[Plan]:
+    """Some of the calls with their inputs as the code uses them."""
+    used = [as_used(each, renamed) for each in (*seeds[:SEEDS:3], *seeds[-1:])]
+    return [each for at, each in enumerate(used) if each is not None and each not in used[:at]]
+
+
 def _stands(plan: Plan, wish: Wish) -> bool:
     """Whether what the person said is as it was said."""
     if wish.numbers and wish.numbers.sizes(plan) is None:
         return False
-    return all(plan.call.get(name) == value for name, value in wish.call.items()) and all(
+    return all(_is_as_said(plan.call.get(name), value) for name, value in wish.call.items()) and all(
         plan.init.get(name) == value for name, value in wish.init.items()
     )
+
+
+def _is_as_said(value: Any, said: Any) -> bool:
+    """Whether an argument is what the person said; the width of an input is what the code takes."""
+    if isinstance(value, list) and isinstance(said, list) and len(value) == len(said) > 1:
+        return value[:-1] == said[:-1]
+    return bool(value == said)
 
 
 def _as_it_is(plan: Plan) -> Plan:
@@ -137,39 +152,23 @@ def _failed(plan: Plan) -> _Failed | None:
     for probe in range(-1, PROBES):
         options: dict[str, Any] = {}
         sizes: Mapping[str, int] = {}
-        steps = _Counted()
-        with quiet(), steps:
+        origins = Origins()
+        with quiet(), origins:
             try:
                 sizes = plan.sizes(probe)
                 if any(_count(value, sizes) > LARGEST // 10 for value in plan.call.values() if isinstance(value, list)):
                     raise TimeoutError
                 target = in_single(plan.build(sizes), plan)
                 args, options = plan.arguments(sizes)
+                origins.begin(options)
                 begun = spent()
                 target(*args, **options)
                 if spent() - begun > SLOW:
                     raise TimeoutError
             except Exception as error:  # noqa: BLE001  whatever it is, it tells what to try next
-                return _Failed(error, sizes, options, steps.count)
+                return _Failed(error, sizes, options, origins)
     return None
 
 
 def _count(shape: Sequence[Any], sizes: Mapping[str, int]) -> int:
     return prod(evaluated(str(each), sizes) for each in shape)
-
-
-class _Counted(TorchFunctionMode):
-    """A block whose operations are counted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        self.count += 1
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, Tensor) and out.numel() > LARGEST:
-            raise TimeoutError
-        return out

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from math import prod
 from typing import Any
 
 from torch import nn
 
+from headwise.calls.built_modules import copied, fixed_sizes, own_lengths
 from headwise.calls.code_errors import is_of_code
 from headwise.calls.documented_axes import documented_calls
 from headwise.calls.file_usage import is_small, spelled, used, usual
@@ -32,11 +31,8 @@ from headwise.wording import refusal
 
 __all__ = ["find"]
 
-# work of one search, of one that is a last resort, and of all searches; what words say never comes too late
-LONGEST, SHORT, ALL = 62_500, 17_500, 125_000
-LONGEST_LENGTH = 300
-# a module with more numbers than this is tried itself, not a copy of it
-MOST_COPIED = 50_000_000
+# work of one search, of one that follows errors, of one that is a last resort, and of all searches
+LONGEST, LEARNING, SHORT, ALL = 62_500, 50_000, 17_500, 125_000
 
 
 def find(
@@ -70,21 +66,23 @@ def find(
     called = parameters(callee(target)) or starred(callee(target))
     built = parameters(target) if isinstance(target, type) else []
     declared, reading = (checked_init(init, built), checked_call(call, called)), read(target, namespace)
-    tried_on, failures, has_nan, budget = _copied(target), tuple[Tried, ...](), False, Budget(work)
-    ways, unfit = ((wish, LONGEST) for wish in _wishes(*declared, cross)), None
-    second: Search | None = None
+    tried_on, failures, has_nan, budget = copied(target), tuple[Tried, ...](), False, Budget(work)
+    ways = _first_ways(list(_wishes(*declared, cross)), any(documented_calls(target, called, built, reading)))
+    second, unfit, is_owed = None, None, False
     for wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
         is_last = longest < LONGEST
-        if is_last and (init or call or not _may_run(failures) or (budget.is_over and not wish.call)):
+        # what words say never comes too late, nor what comes after it
+        is_owed = is_last and (is_owed or bool(wish.call))
+        if is_last and (init or call or not _may_run(failures) or (budget.is_over and not is_owed)):
             break
         if _is_idle(wish, failures, unfit):
             continue
-        granted = longest if second is not None or (is_last and wish.call) else min(longest, budget.left)
+        granted = longest if second is not None or is_owed else min(longest, budget.left)
         full = _whole(wish, target, built, reading, finite)
         search = Search(tried_on, namespace, reading, full, user_files=tuple(user_files), work=granted)
         result = search.run()
         second = search if not result.plans and search.bench.ran.is_contrary else second
-        has_nan = has_nan or result.has_nan
+        has_nan |= result.has_nan
         plans, missed = _of_target(result, target, wish.numbers, built)
         if wish.is_bare:
             unfit = next(iter(plans), None)
@@ -96,16 +94,28 @@ def find(
         return replace(found, has_nan=has_nan or found.has_nan)
     if unfit is not None:
         raise _unfit(declared[1].freed["_mask"], unfit)
+    return Found((), _any_of(failures, target), has_nan)
+
+
+def _any_of(failures: tuple[Tried, ...], target: Any) -> tuple[Tried, ...]:
+    """The failures, of which there must be one."""
     if not failures:
         raise refusal("refuse.calls.none", target=getattr(target, "__name__", type(target).__name__))
-    return Found((), failures, has_nan)
+    return failures
+
+
+def _first_ways(wishes: Sequence[Wish], is_documented: bool) -> Iterator[tuple[Wish, int]]:
+    """What is searched first. is_documented: what words say of shapes comes before what errors tell."""
+    for wish in wishes:
+        is_free = not wish.call and not wish.init and not wish.numbers
+        yield replace(wish, learns=not is_documented or not is_free), LONGEST
 
 
 def _whole(wish: Wish, target: Any, built: Sequence[inspect.Parameter], reading: Reading, finite: bool) -> Wish:
     """A wish with what the target and its file say of sizes."""
     file_sizes = _file_sizes(reading) if isinstance(target, type) and not built else {}
-    symbols = {**_fixed(target), **file_sizes, **wish.symbols}
-    return replace(wish, symbols=symbols, lengths=_lengths(target), finite=finite)
+    symbols = {**fixed_sizes(target), **file_sizes, **wish.symbols}
+    return replace(wish, symbols=symbols, lengths=own_lengths(target), finite=finite)
 
 
 def _against_words(search: Search, target: Any, built: list[inspect.Parameter]) -> Found:
@@ -171,9 +181,9 @@ def _resorts(
         more = [*wishes[1:2], replace(spelled(*usage), cross=cross), *wishes[2:]] if is_small(*usage) else []
         for wish in [*wishes[:1], *more]:
             yield wish, SHORT
-    sized = _at_defaults(signatures[0], cross)
+    sized, is_told = _at_defaults(signatures[0], cross), False
     for call in documented_calls(target, signatures[1], signatures[0], reading):
-        given = checked_init(None, signatures[0]), checked_call(call, signatures[1])
+        given, is_told = (checked_init(None, signatures[0]), checked_call(call, signatures[1])), True
         # words may name an axis that no input has
         with contextlib.suppress(InputError):
             yield from [(wish, SHORT) for wish in _wishes(*given, cross)]
@@ -183,6 +193,8 @@ def _resorts(
     if isinstance(target, type):
         for wish in usual(signatures[0], reading):
             yield replace(wish, cross=cross), SHORT
+    if is_told:
+        yield Wish(cross=cross), LEARNING
 
 
 def _at_defaults(built: Sequence[inspect.Parameter], cross: bool | None) -> Wish | None:
@@ -247,49 +259,3 @@ def _real(plan: Plan, bound: Numbers, built: list[Any]) -> Plan:
         if is_number(parameter.default) and isinstance(plan.init.get(parameter.name), str)
     }
     return replace(plan, real=real or Numbers(defaults).sizes(plan) or {})
-
-
-def _copied(target: Any) -> Any:
-    """What is tried: a copy of a module that is at hand, so that trying leaves no trace in it."""
-    if isinstance(target, type) or not isinstance(target, nn.Module):
-        return target
-    if sum(each.numel() for each in target.parameters()) > MOST_COPIED:
-        return target
-    try:
-        copied = copy.deepcopy(target)
-        copied.eval()
-    except (TypeError, RuntimeError, AttributeError):
-        return target
-    return copied
-
-
-def _lengths(target: Any) -> tuple[int, ...]:
-    """The lengths that a module that is at hand may insist on: its windows, patches and tables."""
-    if isinstance(target, type) or not isinstance(target, nn.Module):
-        return ()
-    out = []
-    for module in target.modules():
-        for name, value in vars(module).items():
-            role = init_role(name)
-            sizes = value if isinstance(value, tuple | list) else (value,)
-            if role in ("window", "length", "image") and all(type(size) is int for size in sizes):
-                out += [prod(sizes), prod(sizes) ** 2] if len(sizes) == 1 else [prod(sizes)]
-    return tuple(dict.fromkeys(size for size in out if 1 < size < LONGEST_LENGTH))
-
-
-def _fixed(target: Any) -> dict[str, Named]:
-    """The sizes of a module that is at hand, by the names of its attributes."""
-    if isinstance(target, type) or not isinstance(target, nn.Module):
-        return {}
-    out: dict[str, Named] = {}
-    for name, value in vars(target).items():
-        letter = LETTERS.get(init_role(name), "")
-        if letter and isinstance(value, int) and not isinstance(value, bool) and letter not in out:
-            out[letter] = replace(LEGEND[letter], said=name, fixed=value)
-    if "D" not in out:
-        first = next((each for each in target.modules() if isinstance(each, nn.Linear)), None)
-        if first is not None:
-            out["D"] = replace(LEGEND["D"], fixed=first.in_features)
-    if "d" not in out and "H" in out and "D" in out:
-        out["d"] = replace(LEGEND["d"], fixed=(out["D"].fixed or 0) // max(out["H"].fixed or 1, 1))
-    return out

@@ -33,6 +33,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "columns": ("w",),
     "grid": ({"_tuple": ["h", "w"]},),
     "start": (0,),
+    "count": ("L//2",),
     "slopes": (["H"], ["B"], ["H", "1", "1"]),
     "flag": (False,),
     "boundaries": ({"_expr": "torch.tensor([0, L])"},), "limit": ("L",), "mapping": ({"_expr": "{}"},),

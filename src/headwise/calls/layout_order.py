@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +13,11 @@ from torch.nn.parameter import is_lazy
 from headwise.calls import layouts
 from headwise.calls.candidates import Wanted
 from headwise.calls.layouts import Family, family
+from headwise.calls.roles import init_role
+from headwise.calls.signature import parameters
 from headwise.calls.source_hints import Reading
 
-__all__ = ["families", "is_narrow"]
+__all__ = ["families", "image_sizes", "is_narrow"]
 
 # what a vector of each sample is called, by which its tokens are shifted and scaled
 CONDITION = re.compile(
@@ -24,6 +27,9 @@ CONDITION = re.compile(
 IMAGE_WORDS = frozenset({"w", "W", "width", "height", "img", "image", "hw", "HW"})
 # the most channels of an image that are a number in the code; the widths of probes are larger
 MOST_IMAGE_CHANNELS = 4
+CHANNELS = ("channels", "in_channels", "in_chans", "num_channels")
+# what a constructor calls the height and the width of the images that it is built for
+SIDES = (("height", "width"), ("h", "w"), ("fmap_h", "fmap_w"), ("img_h", "img_w"), ("feat_h", "feat_w"))
 # heads that come apart
 SPLITS = (
     layouts.HEADS, layouts.HEADS_SAME, layouts.GROUPED, layouts.MERGED, layouts.MERGED_SAME, layouts.HEADS_LAST,
@@ -130,3 +136,28 @@ def _is_turned(roles: Wanted, reading: Reading, built: Any) -> bool:
         return True
     order = [each.batch_first for each in _built_of(built) if isinstance(each, nn.MultiheadAttention)]
     return bool(order) and not any(order) and not reading.says_batch_first
+
+
+def _parameters_of(target: Any) -> list[inspect.Parameter]:
+    """The parameters of a class's constructor; of others none."""
+    return parameters(target) if isinstance(target, type) else []
+
+
+def image_sizes(target: Any, init: Mapping[str, Any]) -> dict[str, str]:
+    """The height and the width ("image"), as two expressions, and the number of "channels", where they are known."""
+    out: dict[str, str] = {}
+    for name, value in init.items():
+        if init_role(name) == "image" and isinstance(value, str):
+            out["image"] = f"{name} {name}"
+        elif init_role(name) == "image" and isinstance(value, Mapping) and "_tuple" in value:
+            out["image"] = " ".join(map(str, value["_tuple"]))
+        elif init_role(name) == "patch" and isinstance(value, str):
+            out.setdefault("image", f"n*{value} n*{value}")
+    sides = {each.name: str(init.get(each.name, each.default)) for each in _parameters_of(target)}
+    for names in SIDES:
+        if set(names) <= set(sides) and "image" not in out:
+            out["image"] = " ".join(sides[name] for name in names)
+    for parameter in _parameters_of(target):
+        if parameter.name in CHANNELS:
+            out["channels"] = str(init.get(parameter.name, parameter.default))
+    return out

@@ -145,7 +145,8 @@ class Plan:
             shape = [self._size(each, sizes) for each in value["_ids"]]
             below = self._size(value["below"], sizes)
             # the first number is most often that of padding
-            return torch.randint(1 if below > FEW else 0, below, shape, generator=generator)
+            numbers = torch.randint(1 if below > FEW else 0, below, shape, generator=generator)
+            return numbers.to(DTYPES[value.get("dtype", "int")])
         return self._value(value, sizes)
 
     def _value(self, value: Any, sizes: Mapping[str, int]) -> Any:

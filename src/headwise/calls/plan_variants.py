@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from headwise.calls.constructor_arguments import Draft
 from headwise.calls.plan import Named, Plan, evaluated
@@ -13,7 +14,7 @@ from headwise.calls.user_values import pinned
 
 __all__ = [
     "crossed", "divisible", "evened", "has_queries", "keeps_samples", "keeps_tokens", "lasting",
-    "pinned_to", "unbuilt_drafts",
+    "pinned_to", "unbuilt_drafts", "with_own_lengths",
 ]  # fmt: skip
 
 # every usual number of groups of channels divides it
@@ -62,6 +63,24 @@ def lasting(plan: Plan, runs: Callable[[Plan], bool]) -> Plan | None:
     )
     short = replace(plan, symbols=few)
     return short if few != plan.symbols and runs(short) else None
+
+
+def with_own_lengths(plan: Plan, runs: Callable[[Plan], bool], renamed: Callable[[Plan], Plan]) -> Plan:
+    """A plan whose inputs but the first have a length of their own, as many of them as run so."""
+    inputs = [name for name, value in plan.call.items() if "L" in spoken(value) and name != "_mask"][1:]
+    for names in dict.fromkeys([tuple(inputs), *((name,) for name in inputs)]):
+        call = {name: _with_keys(value) if name in names else value for name, value in plan.call.items()}
+        own = renamed(replace(plan, setting="cross", call=call))
+        if names and runs(own):
+            return own
+    return plan
+
+
+def _with_keys(value: Any) -> Any:
+    """A value of `--call` that is as long as keys."""
+    if isinstance(value, list):
+        return ["S" if each == "L" else each for each in value]
+    return {**value, "_ids": _with_keys(value["_ids"])} if isinstance(value, Mapping) and "_ids" in value else value
 
 
 def spoken_shapes(plan: Plan) -> set[str]:

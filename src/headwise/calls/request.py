@@ -33,7 +33,7 @@ class Wish:
     have a length of their own. lengths: that a built module may insist on. finite: whether a call that gives NaN has
     failed. fixed: of which the numbers are always their sizes, as in
     `fixed_at`; "": of none. is_bare: what is declared of the mask fits
-    nothing, and is left out."""
+    nothing, and is left out. learns: whether errors are followed where no suggested call runs."""
 
     init: Mapping[str, Any] = field(default_factory=dict)
     call: Mapping[str, Any] = field(default_factory=dict)
@@ -46,6 +46,7 @@ class Wish:
     finite: bool = True
     fixed: str = ""
     is_bare: bool = False
+    learns: bool = True
 
     @property
     def masked(self) -> str:

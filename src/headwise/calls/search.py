@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, product
@@ -14,7 +13,7 @@ from headwise.calls.constructor_arguments import Draft
 from headwise.calls.equations import loosened
 from headwise.calls.error_search import learned
 from headwise.calls.layer_layouts import are_swapped
-from headwise.calls.layout_order import families
+from headwise.calls.layout_order import families, image_sizes
 from headwise.calls.layouts import (
     CONDITIONED,
     KEYS_SHARED,
@@ -32,8 +31,6 @@ from headwise.calls.layouts import (
 from headwise.calls.mask_forms import mask_arguments, masks
 from headwise.calls.plan import Plan, masked_by
 from headwise.calls.request import Found, Wish
-from headwise.calls.roles import init_role
-from headwise.calls.signature import parameters
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import alike
 from headwise.calls.trial import Attempt, Tried, furthest, tried
@@ -48,9 +45,6 @@ TRIANGLES = frozenset({"tril", "tril_", "triu", "triu_"})
 SPARE = 6
 MOST_AXES = 8
 WANTING = ("None", "not bool", "got (bool", "'bool' object")
-CHANNELS = ("channels", "in_channels", "in_chans", "num_channels")
-# what a constructor calls the height and the width of the images that it is built for
-SIDES = (("height", "width"), ("h", "w"), ("fmap_h", "fmap_w"), ("img_h", "img_w"), ("feat_h", "feat_w"))
 
 
 class Search:
@@ -74,10 +68,18 @@ class Search:
         bench = self.bench
         base, missed = self._placed(*self._base(self._layouts()))
         # what is wrong however it is called shall not run by chance
-        if base is None and all(isinstance(bench.ran(each).error, TypeError) for each in bench.telling[:SPARE]):
+        if (
+            base is None
+            and self.wish.learns
+            and all(isinstance(bench.ran(each).error, TypeError) for each in bench.telling[:SPARE])
+        ):
             base, beyond = learned(bench.missed, self.wish, bench.reading, bench.ran, bench.learning, bench.renamed)
             bench.missed[:0] = [] if beyond is None else [beyond]
             bench.budget = Budget(LEARNING)
+        elif base is not None and self._is_numbered(base):
+            # with any number for a tensor it may run by chance
+            tensors = learned(bench.missed, self.wish, bench.reading, bench.ran, bench.learning // 2, bench.renamed)[0]
+            base, missed = (base, missed) if tensors is None else (tensors, None)
         base = base or bench.degenerate
         if base is None:
             return Found((), self._failures(), bench.ran.has_nan)
@@ -96,6 +98,16 @@ class Search:
             masked_failure = tried(bench.renamed(masked_by(base, self.wish.masked, masks[0])), self.user_files)[0]
             failures = failures if masked_failure is None else (masked_failure, *failures)
         return Found(tuple(plans), failures, bench.ran.has_nan, masked or next(iter(masks), None))
+
+    def _is_numbered(self, plan: Plan) -> bool:
+        """Whether an argument is given a number that neither its name nor its type asks for."""
+        return any(
+            type(plan.call.get(parameter.name)) in (int, float)
+            and self.roles.rest.get(parameter.name) == ""
+            and not str(parameter.annotation).startswith(("int", "float", "<class 'int", "<class 'float"))
+            and parameter.name not in self.wish.call
+            for parameter in self.bench.called
+        )
 
     def _placed(self, base: Plan | None, missed: Plan | None) -> tuple[Plan | None, Plan | None]:
         """The plan and the missed one; with the batch first, where torch's layers get their tokens from that alone, or
@@ -153,7 +165,8 @@ class Search:
                         one_query = None if TRIANGLES & bench.reading.words else self._one_query(draft)
                         return (ran, beside) if one_query is None else (one_query, self._with_more(one_query) or beside)
                     return ran, beside
-                bench.missed.append(bench.reached)
+                if not bench.ran.is_otherwise(bench.reached):
+                    bench.missed.append(bench.reached)
                 if is_cross:
                     missed.append(bench.reached)
                 if bench.budget.is_over:
@@ -173,7 +186,7 @@ class Search:
         """How the arguments may be laid out, likely ways first."""
         bench, roles = self.bench, self.roles
         init = bench.drafts[0].init if bench.drafts else {}
-        layouts = families(roles, bench.reading, bench.built, _image_sizes(bench.target, init))
+        layouts = families(roles, bench.reading, bench.built, image_sizes(bench.target, init))
         if roles.is_triple and (roles.key in self.wish.ranks or roles.key in bench.reading.transposed):
             # a product that lacks a transposition asks for such keys too: words have to say so
             layouts = [*layouts, KEYS_TRANSPOSED, KEYS_TRANSPOSED_MERGED]
@@ -272,28 +285,3 @@ class Search:
 def _order(shape: Sequence[Any]) -> list[str]:
     """Which axes of a shape are the batch and the tokens."""
     return ["L" if axis in ("L", "S") else str(axis) if axis == "B" else "" for axis in shape]
-
-
-def _parameters_of(target: Any) -> list[inspect.Parameter]:
-    """The parameters of a class's constructor; of others none."""
-    return parameters(target) if isinstance(target, type) else []
-
-
-def _image_sizes(target: Any, init: Mapping[str, Any]) -> dict[str, str]:
-    """The height and the width ("image"), as two expressions, and the number of "channels", where they are known."""
-    out: dict[str, str] = {}
-    for name, value in init.items():
-        if init_role(name) == "image" and isinstance(value, str):
-            out["image"] = f"{name} {name}"
-        elif init_role(name) == "image" and isinstance(value, Mapping) and "_tuple" in value:
-            out["image"] = " ".join(map(str, value["_tuple"]))
-        elif init_role(name) == "patch" and isinstance(value, str):
-            out.setdefault("image", f"n*{value} n*{value}")
-    sides = {each.name: str(init.get(each.name, each.default)) for each in _parameters_of(target)}
-    for names in SIDES:
-        if set(names) <= set(sides) and "image" not in out:
-            out["image"] = " ".join(sides[name] for name in names)
-    for parameter in _parameters_of(target):
-        if parameter.name in CHANNELS:
-            out["channels"] = str(init.get(parameter.name, parameter.default))
-    return out

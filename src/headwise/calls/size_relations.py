@@ -180,12 +180,26 @@ def _inputs(plan: Plan) -> set[str]:
     return {each.name for each in plan.symbols} & used
 
 
+def _bases(size: str, made: Mapping[str, str]) -> set[str]:
+    """The symbols that a size is made of, and those that they are made of. made: the expression of each."""
+    out: set[str] = set()
+    ahead = [*spoken(size)]
+    while ahead:
+        name = ahead.pop()
+        if name not in out:
+            out.add(name)
+            ahead += spoken(made.get(name, ""))
+    return out
+
+
 def free_of(plan: Plan) -> dict[str, Named]:
     return {each.name: each for each in plan.symbols if not each.equals and each.fixed is None}
 
 
 def bound_to(plan: Plan, bound: Mapping[str, str]) -> Plan:
-    """A plan whose symbols are what they must be."""
+    """A plan whose symbols are what they must be; what they are made of is not made of them."""
+    made = {each.name: each.equals for each in plan.symbols}
+    bound = {name: size for name, size in bound.items() if not {name, *bound} & _bases(size, {**made, **bound})}
     return replace(plan, symbols=tuple(replace(s, equals=bound.get(s.name, s.equals)) for s in plan.symbols))
 
 

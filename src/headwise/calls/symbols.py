@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headwise.calls.plan import Named
 
-__all__ = ["FEATURES", "LEGEND", "LETTERS", "MORE", "SIDES", "alike", "bases", "named", "spoken"]
+__all__ = ["FEATURES", "LEGEND", "LETTERS", "MORE", "PLACES", "SIDES", "alike", "bases", "named", "spoken", "width_of"]
 
 # the sides of a window, an image or a volume that is given as several sizes, by how many
 SIDES: Mapping[int, tuple[str, ...]] = {2: ("h", "w"), 3: ("t", "h", "w")}
@@ -48,6 +48,15 @@ MORE: dict[str, Named] = {
         Named("M", "parameter", "cached keys"),
     )
 }
+
+
+# axes that are no features
+PLACES = frozenset({"B", "L", "S", "H", "d", *MORE})
+
+
+def width_of(axes: Sequence[Any]) -> str:
+    """The axis of the features among those of an input."""
+    return next((str(each) for each in axes if str(each) not in PLACES), "D")
 
 
 def spoken(value: Any) -> Iterator[str]:

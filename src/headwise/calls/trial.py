@@ -11,16 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from headwise.calls.code_errors import Silent
 from headwise.calls.documented_axes import is_otherwise
 from headwise.calls.plan import Plan, evaluated
 from headwise.calls.symbols import spoken
-from headwise.recording import TRIAL, Budget, Guarded, Record, record, seeded, spend
+from headwise.recording import TRIAL, Budget, Guarded, Record, record, seeded, spend, tensors
 from headwise.source import Span
 
-__all__ = ["Attempt", "Tried", "furthest", "in_single", "mended", "quiet", "told_widths", "tried"]
+__all__ = [
+    "Attempt", "Attempts", "Tried", "expression_of", "furthest", "in_single", "mended", "quiet", "told_widths", "tried",
+]  # fmt: skip
 
 # how many of the plans that failed are looked at again, and with how much work
 LOOKED_AT, LOOKED_LONG = 8, 25_000
@@ -67,15 +69,15 @@ def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
             return Attempt(error, is_built=is_built)
     if out is None:
         return Attempt(Silent())
-    tensors = list(_tensors(out))
-    shapes = tuple(tuple(each.shape) for each in tensors)
-    if not any(each.is_floating_point() or each.is_complex() for each in tensors):
+    given = list(tensors(out))
+    shapes = tuple(tuple(each.shape) for each in given)
+    if not any(each.is_floating_point() or each.is_complex() for each in given):
         return Attempt(TypeError("the call gave no tensor of real numbers"), shapes)
-    if not tensors[0].numel():
+    if not given[0].numel():
         return Attempt(ValueError("the call gave an empty tensor"), shapes)
-    if finite and not all(bool(torch.isfinite(each).all()) for each in tensors[:1]):
+    if finite and not all(bool(torch.isfinite(each).all()) for each in given[:1]):
         return Attempt(FloatingPointError("the call gave numbers that are not finite"), shapes)
-    return Attempt(None, shapes, float(tensors[0].abs().sum()))
+    return Attempt(None, shapes, float(given[0].abs().sum()))
 
 
 def in_single(target: Any, plan: Plan) -> Any:
@@ -118,12 +120,15 @@ class Attempts:
         self.has_nan = self.has_nan or isinstance(attempt.error, FloatingPointError)
         return attempt
 
+    def is_otherwise(self, plan: Plan) -> bool:
+        """Whether a plan is not as words say."""
+        is_contrary = is_otherwise(plan, self.ranks)
+        self.is_contrary = self.is_contrary or is_contrary
+        return is_contrary
+
     def all_run(self, plan: Plan) -> bool:
         """Whether a plan runs with the sizes of every probe, and is as words say."""
-        if is_otherwise(plan, self.ranks):
-            self.is_contrary = True
-            return False
-        return all(self(plan, probe).error is None for probe in range(PROBES))
+        return not self.is_otherwise(plan) and all(self(plan, probe).error is None for probe in range(PROBES))
 
 
 def furthest(plans: Sequence[Plan], user_files: Collection[str]) -> tuple[Tried, ...]:
@@ -162,17 +167,6 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)
-
-
 def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> list[Plan]:
     """The plans that the error of a plan suggests, the likeliest first; none where it tells nothing.
 
@@ -194,7 +188,7 @@ def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> l
     ]
     if not fitting:
         return _joined(plan, have, need, sizes)
-    width = _expression(need, plan, sizes)
+    width = expression_of(need, plan, sizes)
     out = []
     turned = [name for name in fitting if axis == 1 and len(plan.call[name]) == 3 and plan.call[name][-1] == width]
     if turned:
@@ -252,7 +246,7 @@ def _resembles(argument: str, expression: str, labels: Mapping[str, str]) -> boo
     return any(labels.get(name, name)[:3] == argument[:3] for name in spoken(expression))
 
 
-def _expression(need: int, plan: Plan, sizes: Mapping[str, int]) -> str:
+def expression_of(need: int, plan: Plan, sizes: Mapping[str, int]) -> str:
     """The simplest expression for a size that was needed; the number where there is none."""
     init = [value for value in plan.init.values() if isinstance(value, str)]
     symbols = [name for name in sizes if name not in ("B", "L", "S")]

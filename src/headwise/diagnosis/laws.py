@@ -152,12 +152,17 @@ def _of_pooling(exam: Examination, run: Run, free: Callable[..., Run]) -> list[S
     checks, fact = exam.checks, run.fact
     exam.examined["samples"] = fact(tells_samples, run, free) or Missed("doctor.missed.samples_unknown")
     out = checks.all("samples", fact, sample_leaks, run, free)
+    return out + _of_repeated_calls(exam, run, free)
+
+
+def _of_repeated_calls(exam: Examination, run: Run, free: Callable[..., Run]) -> list[Suspect]:
+    """Arguments that a call changes, and what it leaves over for the next one."""
     masked = exam.rerun(plan=exam.plan) if exam.plan.mask else run
-    out += checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))
+    out = exam.checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))
     exam.examined["arguments kept"] = True
     failed: tuple[list[Suspect], Tried] = [], True
-    suspects, exam.examined["second call"] = checks("second call", failed, fact, left_over, run, free)
-    return out + suspects
+    suspects, exam.examined["second call"] = exam.checks("second call", failed, run.fact, left_over, run, free)
+    return out or suspects
 
 
 def model_suspects(exam: Examination) -> list[Suspect]:
@@ -178,6 +183,7 @@ def model_suspects(exam: Examination) -> list[Suspect]:
     out += exam.checks.all("samples", single_sample_suspects, run, free)
     out += [] if out or exam.suspects else exam.checks.all("samples", run.fact, unlike_samples, run, free)
     out = out or exam.checks.all("inputs", run.fact, ignored_inputs, run, free)
+    out = out or ([] if exam.suspects else _of_repeated_calls(exam, run, free))
     return out or _of_backward(exam, run)
 
 

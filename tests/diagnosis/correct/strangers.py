@@ -128,7 +128,7 @@ class ShareOfSlots(Split):
 
 
 class WithPositions(Split):
-    """r holds one row for each distance, with no batch: nothing but its use tells that."""
+    """r holds one row for each distance, with no batch, as its use alone tells."""
 
     def forward(self, x, r):
         q, k, v = self.sides(x, x)

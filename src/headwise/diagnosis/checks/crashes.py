@@ -85,6 +85,9 @@ def _is_certain(run: Run, operation: Operation | None) -> bool:
     error = None if run.failure is None else run.failure.error
     if isinstance(error, Exception) and (is_of_code(error, run.plan) or is_wrong_kind(error, run.plan)):
         return True
+    if isinstance(error, TypeError):
+        # of another kind than the code takes may be what it was called with
+        return False
     if operation is None or not operation.inputs or _is_of_guessed_width(run, operation):
         return False
     if operation.last == "embedding" and any(_is_as_called(run, each) for each in operation.inputs):

@@ -7,6 +7,7 @@ from math import isqrt
 import torch
 from torch import Tensor, nn
 
+from headwise.calls import init_role
 from headwise.dataflow import Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, registered
@@ -41,8 +42,8 @@ def shared_offsets(run: Run) -> list[Suspect]:
 
 def _is_window(module: nn.Module, h: int, w: int) -> bool:
     """Whether a module holds the sides of a window that is no line."""
-    names = ("window_size", "window", "ws", "win_size")
-    windows = [value for name, value in vars(module).items() if name in names and isinstance(value, int | tuple | list)]
+    sides = [value for name, value in vars(module).items() if init_role(name) == "window"]
+    windows = [value for value in sides if isinstance(value, int | tuple | list)]
     return min(h, w) > 1 and any(value in ((h, w), [h, w]) or (h == w and value == h) for value in windows)
 
 

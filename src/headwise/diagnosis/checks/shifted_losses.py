@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from headwise.diagnosis.checks.next_tokens import assigned_in, cut_of, losses_of
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.plans.mask_variants import looks_back
 from headwise.diagnosis.suspects import Suspect
-from headwise.source import Span, is_installed
+from headwise.source import Span, file_tree, is_installed
 
 __all__ = ["shown_targets"]
 
@@ -27,8 +28,8 @@ NEAR = 1e-9
 
 
 def shown_targets(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
-    """The loss of a forward whose outputs are held against the tokens before their own, which they have seen:
-    `x[:, 1:]` against `ids[:, :-1]`.
+    """The loss of a forward whose outputs are held against tokens which they have seen: the ones before their own,
+    `x[:, 1:]` against `ids[:, :-1]`, or their own, where all calls in the file hand the same tokens over as labels.
 
     Proved by runs in which such a token alone is another: the output that should tell it differs. What looks ahead too,
     as one half of a model of both directions does, is held so on purpose.
@@ -42,10 +43,10 @@ def shown_targets(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     tree, _ = read_class(kind)
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "forward")
     for forward in functions:
-        for loss, name in _held(forward, run.target):
+        for loss, name, ahead in _held(forward, run.target, file):
             tokens = run.named.get(name)
             is_ids = tokens is not None and not tokens.is_floating_point() and tokens.ndim == 2
-            if is_ids and looks_back(run) and _is_shown(run, rerun, name):
+            if is_ids and looks_back(run) and _is_shown(run, rerun, name, ahead):
                 line = inspect.getsourcelines(kind)[1] + loss.args[0].lineno - 1
                 place = Span(file, f"{kind.__name__}.forward", line)
                 return [Suspect("loss-shift", place, said={"name": name}, proved=True)]
@@ -58,12 +59,13 @@ def _looks_back(attention: AttentionOps) -> bool:
     return sight is None or not bool(sight.visible[sight.column > sight.row].any())
 
 
-def _held(forward: ast.FunctionDef, target: nn.Module) -> list[tuple[ast.Call, str]]:
+def _held(forward: ast.FunctionDef, target: nn.Module, file: str) -> list[tuple[ast.Call, str, int]]:
     """The losses of a forward that hold its output but for the first token against the tokens of an argument but the
-    last, and that argument; none where another holds them the other way.
+    last, or all of it against the same tokens; that argument, and how many places ahead of a token the output is that
+    is held against it. None where another holds them the other way.
     """
     assigned, arguments = assigned_in(forward), {each.arg for each in forward.args.args[1:]}
-    turned: list[tuple[ast.Call, str]] = []
+    turned: list[tuple[ast.Call, str, int]] = []
     for loss in losses_of(forward):
         called = ast.unparse(loss.func).rpartition(".")[2]
         is_torch = called in LOSSES or isinstance(getattr(target, called, None), MODULES)
@@ -74,9 +76,27 @@ def _held(forward: ast.FunctionDef, target: nn.Module) -> list[tuple[ast.Call, s
         if cuts == ("head", "tail"):
             # one of the two directions
             return []
-        if cuts == ("tail", "head") and name in arguments and name not in assigned and _base(output) not in arguments:
-            turned.append((loss, name))
+        if name not in arguments or name in assigned or _base(output) in arguments:
+            continue
+        if cuts == ("tail", "head"):
+            turned.append((loss, name, 1))
+        elif cuts == ("", "") and (argument := _handed_over(file, forward, name)):
+            turned.append((loss, argument, 0))
     return turned
+
+
+def _handed_over(file: str, forward: ast.FunctionDef, labels: str) -> str:
+    """The argument that gets the same as the labels, in each call of a file that gives labels; "": there is none."""
+    names = [each.arg for each in forward.args.args[1:]]
+    alike: set[str] = set()
+    for call in (node for node in ast.walk(file_tree(file) or ast.Module([], [])) if isinstance(node, ast.Call)):
+        handed = {name: ast.unparse(each) for name, each in zip(names, call.args, strict=False)}
+        handed |= {str(each.arg): ast.unparse(each.value) for each in call.keywords}
+        # a model that is called by its name
+        is_model = isinstance(call.func, ast.Name) and not hasattr(builtins, call.func.id)
+        if labels in handed and handed.keys() <= set(names) and is_model:
+            alike |= {next((name for name in names if name != labels and handed.get(name) == handed[labels]), "")}
+    return alike.pop() if len(alike) == 1 else ""
 
 
 def _resolved(value: ast.expr, assigned: Mapping[str, ast.expr]) -> ast.expr:
@@ -109,8 +129,8 @@ def _cut(value: ast.expr) -> str:
     return next((which for _, which in cut_of(value)), "?")
 
 
-def _is_shown(run: Run, rerun: Callable[..., Run], name: str) -> bool:
-    """Whether the output behind each token changes with it."""
+def _is_shown(run: Run, rerun: Callable[..., Run], name: str, ahead: int) -> bool:
+    """Whether the output of each token, or behind it, changes with it."""
     tokens, output = run.named[name], run.output
     length = tokens.shape[1]
     if output is None or output.ndim <= tokens.ndim or output.shape[: tokens.ndim] != tokens.shape:
@@ -124,6 +144,6 @@ def _is_shown(run: Run, rerun: Callable[..., Run], name: str) -> bool:
             options[name] = ids
 
         again: Run = rerun(more_change=change)
-        if again.output is None or distance(output[:, place + 1], again.output[:, place + 1]) <= NEAR:
+        if again.output is None or distance(output[:, place + ahead], again.output[:, place + ahead]) <= NEAR:
             return False
     return True

@@ -19,6 +19,8 @@ from headwise.diagnosis.scale_factors import Scale
 __all__ = ["attributes_of", "is_bucketed", "is_unscaled", "keeps_scale"]
 
 NEAR = 1e-3
+# what takes rows of a table
+LOOKUPS = frozenset({"embedding", "__getitem__", "index_select"})
 # tensors of a projection that has a bias
 LINEAR = 3
 
@@ -27,7 +29,9 @@ def is_unscaled(run: Run, scale: Scale) -> bool:
     """Whether it is of a kind that has no scale, or whose scale is an option that is off, as of GPT-2's layers."""
     scores = scale.attention.scores
     is_option = scores is not None and has_root_option(run, scores)
-    return is_option or _is_convolved(run, scale) or _is_bilinear(run, scale) or _is_aligned(run, scale)
+    return is_option or any(
+        rule(run, scale) for rule in (_is_convolved, _is_bilinear, _is_aligned, _is_of_tables)
+    )  # fmt: skip
 
 
 def _is_convolved(run: Run, scale: Scale) -> bool:
@@ -51,7 +55,7 @@ def _is_bilinear(run: Run, scale: Scale) -> bool:
     argument, out = run.named.get(k.source or ""), prod(scale.attention.context.operation.outputs[0].shape)
     pattern = find_pattern(scale.attention)
     rows, columns = (1, 1) if pattern is None else pattern.weights.shape[-2:]
-    if argument is not None and argument.numel() * rows >= len("qkv") * out * columns:
+    if argument is not None and argument.is_floating_point() and argument.numel() * rows >= len("qkv") * out * columns:
         # all three came beside one another, projected by who calls
         return False
     is_one = k.projection is None or (q.projection is None and q.source != k.source)
@@ -73,6 +77,21 @@ def _is_aligned(run: Run, scale: Scale) -> bool:
         numbers[name] = {number for each in steps for number in each.results}
     is_shared = bool(set(weights["q"]) & set(weights["k"]))
     return is_shared and numbers["v"] < numbers["k"] and not numbers["q"] & numbers["k"]
+
+
+def _is_of_tables(run: Run, scale: Scale) -> bool:
+    """Whether rows of tables are compared as they are, and others are the values, as in memory networks (Sukhbaatar et
+    al. 2015, arXiv:1503.08895, equations 1 and 2), which scale nothing.
+    """
+    rows: dict[str, set[int]] = {}
+    for side in sides(scale.attention):
+        chain = chain_of(run, side.entry, side.operand)
+        weights = [(each.last, t) for each in chain for t in each.tensors if isinstance(t, nn.Parameter) and t.ndim > 1]
+        if any(last not in LOOKUPS for last, _ in weights):
+            return False
+        rows[side.name] = {id(table) for _, table in weights}
+    compared = rows.get("q", set()) | rows.get("k", set())
+    return all(rows.get(name) for name in "qkv") and not compared & rows["v"]
 
 
 def is_bucketed(run: Run, scale: Scale) -> bool:

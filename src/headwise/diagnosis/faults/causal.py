@@ -91,12 +91,12 @@ FAULTS = (
             at="return nn.functional.cross_entropy(",
         ),
         Words(
-            "The loss compares each output with the previous number of {name}, which the model has already seen.",
+            "The loss compares each output with a number of {name} that the model has already seen.",
             "It learns to repeat its input: the loss becomes small, and what is generated makes no sense.",
             "Compare the outputs but the last, [:, :-1], with the tokens but the first, [:, 1:].",
         ),
         Words(
-            "损失把每个输出与它前一个位置上、它已经看到的 {name} 相比。",
+            "损失把每个输出与 {name} 中它已经看到的数相比。",
             "学到的是重复输入：损失变得很小，生成的内容却没有意义。",
             "用除最后一个以外的输出 [:, :-1] 与除第一个以外的 token [:, 1:] 相比。",
         ),

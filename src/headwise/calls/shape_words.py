@@ -1,0 +1,95 @@
+"""Shape words: what docstrings and comments say of the shapes of arguments."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from headwise.source import file_tree, is_installed
+
+__all__ = ["BATCH", "BESIDE", "SAID", "SHAPE", "SUM", "comments", "docstrings", "kind_of", "shapes_in"]
+
+# a shape in brackets on the line of an argument: two names or more
+SHAPE = r"\b{name}\b[^()\[\]\n]{{0,24}}[(\[]([^()\[\]\n]+)[)\]]"
+# the same, where nothing but a sign and a type stands between
+SAID = (
+    r"\b{name}\b[`*]*\s*(?:\([^()\n]*\))?\s*(?::|=|-|of shape|has shape)\s*"
+    r"(?:(?:float|bool|long|int|[Tt]ensors?|torch\.Tensor|of|shape|images?|tokens?|ids)\W+){{0,4}}[(\[]([^()\[\]\n]+)[)\]]"
+)
+# a shape without brackets, of an argument and nothing else: names between crosses, or between commas
+CROSSED = r"\b{name}\b[`*]*\s*:\s*(\w+(?:\s+[x×]\s+\w+)+)"
+LISTED = r"\b{name}\b[`*]*\s*:\s*((?:\w+(?:\s?[*+-]\s?\w+)?,\s*)+\w+(?:\s?[*+-]\s?\w+)?)\s*(?:$|[;\n]|\s{{2}})"
+# the same, where nothing stands between
+BESIDE = r"\b{name}\b[`*]* \(([^()\[\]\n]+)\)"
+BARE = (CROSSED, LISTED)
+SEPARATED = re.compile(r",|\s[x×]\s")
+# a name of an axis, of a word or of several; and how many meanings of a mask are tried
+WORDS = re.compile(r"\w+(?: +\w+)*")
+# so many times a size
+MULTIPLE = re.compile(r"(\d+) ?\* ?([^\W\d]\w*)")
+# what is made of sizes
+SUM = re.compile(r"\w+(?: ?[*+-] ?\w+)+")
+# how many entries a parameter has, as the size of an axis
+COUNT_OF = re.compile(r"\blen\((\w+)\)")
+# what stands in such brackets beside a shape: the type of an argument, and that it may be left out
+TYPES = frozenset({
+    "tensor", "torch", "optional", "bool", "int", "float", "long", "str", "list", "tuple", "none", "default", "true",
+    "false", "required",
+})  # fmt: skip
+BATCH = frozenset({"b", "bs", "bsz", "bn", "batch", "batch_size", "nb"})
+
+
+def shapes_in(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, tuple[str, ...]]:
+    """The axes of each argument, one or more; a name of several words has low lines between them."""
+    axes: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        bracketed, bare = (
+            [
+                [_one_word(part.strip()) for part in SEPARATED.split(shape.strip(", "))]
+                for pattern in forms
+                for shape in re.findall(pattern.format(name=re.escape(name)), text)
+            ]
+            for forms in ([form], BARE)
+        )
+        # what no brackets hold is a shape where samples are spoken of
+        every = [*bracketed, *(each for each in bare if (BATCH | {"n"}) & {part.lower() for part in each})]
+        parts = next((each for each in every if not TYPES & {part.lower() for part in each}), [])
+        if parts and all(WORDS.fullmatch(part) or SUM.fullmatch(part) for part in parts):
+            axes[name] = tuple("_".join(part.split()) for part in parts)
+    return axes
+
+
+def _one_word(part: str) -> str:
+    """The name of an axis; of a multiple of a size, a name of its own; of a sum or a product, how it is made."""
+    if (multiple := MULTIPLE.fullmatch(part)) is not None:
+        return f"{multiple[2]}_times_{multiple[1]}"
+    return part.replace(" ", "") if SUM.fullmatch(part) else part
+
+
+def kind_of(target: Any) -> Any:
+    return target if isinstance(target, type) or inspect.isfunction(target) else type(target)
+
+
+def docstrings(target: Any) -> str:
+    kind = kind_of(target)
+    forward = vars(kind).get("forward") if isinstance(kind, type) else None
+    # what is said of a whole file is said of its classes too
+    file = getattr(getattr(forward, "__code__", None), "co_filename", "")
+    tree = file_tree(file) if file and not is_installed(file) else None
+    texts = (kind.__doc__, getattr(forward, "__doc__", None), tree and ast.get_docstring(tree))
+    text = "\n".join(each for each in texts if isinstance(each, str))
+    return COUNT_OF.sub(r"number_of_\1", text)
+
+
+def comments(target: Any) -> Iterator[str]:
+    """The comments that stand by themselves in a forward."""
+    kind = kind_of(target)
+    function = vars(kind).get("forward") if isinstance(kind, type) else kind
+    try:
+        lines = inspect.getsource(function).splitlines() if inspect.isfunction(function) else []
+    except (OSError, TypeError):
+        return
+    yield from (line.strip().lstrip("# ") for line in lines if line.strip().startswith("#"))
