@@ -10,6 +10,7 @@ from tests.calls.styles import configured
     ("kind", "init"),
     [
         ("Defaults", {"config": {"_expr": "dict(dim=H*d, num_heads=H)"}}),
+        ("Renamed", {"config": {"_expr": "dict(dim=H*d, num_heads=H)"}}),
         ("Mixed", {"hparams": {"_expr": "dict(dim=H*d, num_heads=H)"}}),
         ("Keys", {"config": {"_expr": "dict(model=dict(dim=H*d, num_heads=H))"}}),
         (

@@ -32,6 +32,34 @@ def test_each_argument_has_the_names_of_its_axes():
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "axes"),
+    [
+        ("x: B x T x width", ("B", "T", "width")),
+        ("x: batch, n, width; y: batch", ("batch", "n", "width")),
+        ("x: the words, which are, b, n", None),
+        ("x: words, pictures", None),
+    ],
+)
+def test_a_shape_may_have_no_brackets_where_it_speaks_of_samples(text, axes):
+    def forward(x):
+        return x
+
+    forward.__doc__ = text
+    assert documented_axes(forward, ["x"]) == ({} if axes is None else {"x": axes})
+
+
+def distances(x, far, beside, is_real):
+    """x (batch, time, d_model); far: (2 * time - 1, d_model); beside (batch, time, M); is_real: (batch, time) bool"""
+
+
+def test_a_sum_of_sizes_a_width_by_any_letter_and_truths_are_as_words_say():
+    call = next(documented_calls(distances, needed(distances, "x", "far", "beside", "is_real"), []))
+    assert call["far"] == ["2*L-1", "D"]
+    assert call["beside"] == ["B", "L", "m_dim"]
+    assert call["is_real"] == {"_ids": ["B", "L"], "below": "2", "dtype": "bool"}
+
+
 @pytest.mark.parametrize("text", ["x: (2, 3)", "x: (batch, n + 1)", "x: a tensor", "x: (batch)", "y: (b, n)"])
 def test_what_is_no_shape_of_names_is_left(text):
     def forward(x):

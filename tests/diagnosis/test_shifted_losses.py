@@ -55,3 +55,21 @@ def test_other_losses_are_left(tmp_path, before, after):
             "return logits", "return logits + backward"
         )
     assert "loss-shift" not in kinds_of(tmp_path, text)
+
+
+LABELLED = """
+def trained(model, batches):
+    for ids in batches:
+        model({given})[1].backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "kinds"),
+    [("ids, labels=ids", ["loss-shift"]), ("ids[:, :-1], labels=ids[:, 1:]", []), ("ids", [])],
+    ids=["the same", "shifted", "none"],
+)
+def test_outputs_that_are_held_against_the_tokens_of_all_calls_are_a_fault(tmp_path, given, kinds):
+    text = NEXT.replace("with_loss=False", "labels=None").replace("not with_loss", "labels is None")
+    text = text.replace(LOSS, "logits, nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())")
+    assert kinds_of(tmp_path, text + LABELLED.replace("{given}", given)) == kinds

@@ -123,6 +123,30 @@ class Reader(nn.Module):
         return x + self.read({given})
 '''
 )
+# a series whose mean is taken away before its channels attend to each other
+SERIES = (
+    HEAD
+    + """
+class Mix(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, z):
+        return z + self.attention(z, z, z, need_weights=False)[0]
+
+
+class Series(nn.Module):
+    def __init__(self, lookback, horizon, width=32, heads=4):
+        super().__init__()
+        self.made, self.mix, self.out = nn.Linear(lookback, width), Mix(width, heads), nn.Linear(width, horizon)
+
+    def forward(self, x):
+        mean = x.mean(dim=1, keepdim=True)
+        {taken}
+        return self.out(self.mix(self.made(x.mT))).mT + mean
+"""
+)
 WRONG_AND_RIGHT = {
     "positions after a cache": (
         DECODER, "Decoder", {"spread": "angles.repeat(1, 2)", "begin": "0"},
@@ -140,6 +164,9 @@ WRONG_AND_RIGHT = {
     "a mask that is not handed on": (
         READER, "Reader", {"given": "x, memory"}, {"given": "x, memory, mask"}, "input-unused",
         "def forward(self, memory, mask=None)",
+    ),
+    "a series that is changed": (
+        SERIES, "Series", {"taken": "x -= mean"}, {"taken": "x = x - mean"}, "input-modified", "x -= mean",
     ),
 }  # fmt: skip
 
@@ -266,6 +293,23 @@ class Refine(nn.Module):
         return depth + self.leave(self.context(self.enter(torch.cat((features, depth), 1))))
 '''
 )
+MEMORY = (
+    HEAD
+    + """
+class Hops(nn.Module):
+    def __init__(self, vocab_size, width, hops=2):
+        super().__init__()
+        self.tables = nn.ModuleList([nn.Embedding(vocab_size, width) for _ in range(hops + 1)])
+
+    def forward(self, story, question):
+        batch, lines, words = story.shape
+        u = self.tables[0](question).sum(dim=1)
+        for first, second in zip(self.tables, self.tables[1:]):
+            m, c = first(story).sum(dim=2), second(story).sum(dim=2)
+            u = u + (((m @ u[..., None]).squeeze(-1)).softmax(dim=-1)[:, None] @ c).squeeze(1)
+        return u @ self.tables[-1].weight.mT
+"""
+)
 
 
 @pytest.mark.parametrize(
@@ -276,8 +320,16 @@ class Refine(nn.Module):
         (BLOCKED, "Model", "sound"),
         (BLOCKED, "Attend", "not examined"),
         (DIVIDED, "Refine", "not examined"),
+        (MEMORY, "Hops", "not examined"),
     ],
-    ids=["a learned key", "a row of zeros", "a model that blocks", "what is blocked", "a state for each head"],
+    ids=[
+        "a learned key",
+        "a row of zeros",
+        "a model that blocks",
+        "what is blocked",
+        "a state for each head",
+        "rows of tables",
+    ],
 )
 def test_a_right_design_has_no_fault(source, name, verdict):
     found = found_in(source, name)

@@ -25,7 +25,7 @@ from headwise.calls.roles import init_role
 from headwise.calls.signature import EMPTY, callee, parameters, starred
 from headwise.calls.size_bindings import Mismatch
 from headwise.calls.source_hints import Reading
-from headwise.calls.symbols import LEGEND, MORE, bases, named, spoken
+from headwise.calls.symbols import LEGEND, MORE, bases, layout_of, named, spoken
 from headwise.calls.trial import Attempts, mended, told_widths
 from headwise.recording import Budget
 
@@ -104,10 +104,7 @@ class Bench:
                     is_cross=is_cross, sizes=sizes, extras=(*more, *declared),
                 ):  # fmt: skip
                     said = self.wish.call.get(roles.query)
-                    # of what is said to have other axes the layout is not this one
-                    is_other = isinstance(said, list) and len(said) != len(family.query)
-                    is_usual = family.layout in ("BLD", "BHLd", "BLd") or is_other
-                    layout = {} if is_usual else {"_layout": family.layout}
+                    layout = layout_of(said if isinstance(said, list) else list(family.layout))
                     yield from self._declared(draft, {**call, **layout, **self.wish.call}, is_cross=is_cross)
 
     def _declared(self, draft: Draft, call: Mapping[str, Any], *, is_cross: bool) -> Iterator[Plan]:

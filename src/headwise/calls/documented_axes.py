@@ -77,7 +77,8 @@ def documented_calls(
     """
     text = "\n".join((docstrings(target), *comments(target)))
     axes = shapes_in(text, [each.name for each in called])
-    axes = {name: parts for name, parts in axes.items() if len(parts) > 1 or parts[0].lower() in BATCH}
+    first = {parts[0] for parts in axes.values() if len(parts) > 1}
+    axes = {name: parts for name, parts in axes.items() if len(parts) > 1 or parts[0] in first | BATCH}
     every = [each.name for each in called if each.default is each.empty]
     needed = [name for name in every if name in axes]
     if not needed or needed[0] != every[0] or len(needed) < min(len(every), FEWEST):

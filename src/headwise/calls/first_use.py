@@ -22,7 +22,7 @@ from headwise.calls.failed_statement import statements_at
 from headwise.calls.operation_demands import Demanded, Demands, Unmade
 from headwise.calls.plan import Plan, evaluated
 from headwise.calls.roles import call_role
-from headwise.calls.symbols import PLACES, alike
+from headwise.calls.symbols import alike, layout_of
 from headwise.calls.trial import in_single, quiet
 
 __all__ = ["as_used"]
@@ -36,8 +36,6 @@ PLAIN = frozenset({
 ANEW = 4
 # what may be None where it has no default
 LEFT_OUT = ("mask", "bias", "lengths", "cache", "flag", "segments")
-# layouts that go without saying
-USUAL = ("BLD", "BHLd", "BLd")
 
 
 class _ToldLate(Exception):
@@ -53,7 +51,7 @@ class _FirstUses:
         self.demands = Demands(plan, self.sizes)
         self.generator = torch.Generator().manual_seed(0)
 
-    def given(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def handed(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call, inputs not made yet."""
         first = next((value for value in self.plan.call.values() if isinstance(value, list)), ["B", "L", "D"])
         for name in options:
@@ -77,31 +75,31 @@ class _FirstUses:
             if owner in ("shape", "size") and len(args) == 1 and not kwargs:
                 return _Shape(self, first)
             if owner in PLAIN:
-                return func(self._made(first, peek=True), *args[1:], **kwargs)
+                return func(self._tensor_of(first, peek=True), *args[1:], **kwargs)
         self.demands.note(name, args, kwargs)
         args, kwargs = self._replaced(args), self._replaced(kwargs)
         return func(*args, **kwargs)
 
-    def _made(self, unmade: Unmade, *, peek: bool = False) -> Tensor:
+    def _tensor_of(self, unmade: Unmade, *, peek: bool = False) -> Tensor:
         argument = unmade.argument
         if argument.made is not None:
             return argument.made
         shape = [evaluated(each, self.sizes) if isinstance(each, str) else int(each) for each in argument.axes]
         if argument.below:
-            made = torch.randint(0, max(1, evaluated(argument.below, self.sizes)), shape, generator=self.generator)
-            made = made.bool() if argument.is_truth else made
+            tensor = torch.randint(0, max(1, evaluated(argument.below, self.sizes)), shape, generator=self.generator)
+            tensor = tensor.bool() if argument.is_truth else tensor
         else:
-            made = torch.randn(shape, generator=self.generator)
+            tensor = torch.randn(shape, generator=self.generator)
         if not peek:
-            argument.made = made
-        return made
+            argument.made = tensor
+        return tensor
 
     def sizes_of(self, unmade: Unmade) -> torch.Size:
-        return self._made(unmade, peek=True).shape
+        return self._tensor_of(unmade, peek=True).shape
 
     def _replaced(self, value: Any) -> Any:
         if isinstance(value, Unmade):
-            return self._made(value)
+            return self._tensor_of(value)
         if isinstance(value, dict):
             return {key: self._replaced(part) for key, part in value.items()}
         if type(value) in (list, tuple):
@@ -171,7 +169,7 @@ def as_used(plan: Plan, renamed: Callable[[Plan], Plan]) -> Plan | None:
             try:
                 target = in_single(plan.build(run.sizes), plan)
                 args, options = run.plan.arguments(run.sizes)
-                target(*args, **run.given(options))
+                target(*args, **run.handed(options))
             except _ToldLate:
                 call |= {name: each.value for name, each in run.arguments.items() if each.is_count}
                 continue
@@ -179,12 +177,8 @@ def as_used(plan: Plan, renamed: Callable[[Plan], Plan]) -> Plan | None:
                 pass
         break
     call |= {name: each.value for name, each in run.arguments.items()}
-    return renamed(replace(plan, call=_laid_out(call))) if call != plan.call else None
-
-
-def _laid_out(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A call with the layout of its first input."""
-    axes = next((value for value in call.values() if isinstance(value, list)), [])
-    letters = "".join(str(each) if str(each) in PLACES else "D" for each in axes)
-    layout = {"_layout": letters} if axes and letters not in USUAL else {}
-    return {**{name: value for name, value in call.items() if name != "_layout"}, **layout}
+    if call == plan.call:
+        return None
+    layout = layout_of(next((axes for axes in call.values() if isinstance(axes, list)), []))
+    call = {**{name: value for name, value in call.items() if name != "_layout"}, **layout}
+    return renamed(replace(plan, call=call))

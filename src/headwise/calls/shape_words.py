@@ -20,8 +20,10 @@ SAID = (
     r"(?:(?:float|bool|long|int|[Tt]ensors?|torch\.Tensor|of|shape|images?|tokens?|ids)\W+){{0,4}}[(\[]([^()\[\]\n]+)[)\]]"
 )
 # a shape without brackets, of an argument and nothing else: names between crosses, or between commas
-CROSSED = r"\b{name}\b[`*]*\s*:\s*(\w+(?:\s+[x×]\s+\w+)+)"
-LISTED = r"\b{name}\b[`*]*\s*:\s*((?:\w+(?:\s?[*+-]\s?\w+)?,\s*)+\w+(?:\s?[*+-]\s?\w+)?)\s*(?:$|[;\n]|\s{{2}})"
+CROSSED = r"\b{name}\b[`*]*(?:,\s*\w+)*\s*:\s*(\w+(?:\s+[x×]\s+\w+)+)"
+LISTED = (
+    r"\b{name}\b[`*]*(?:,\s*\w+)*\s*:\s*((?:\w+(?:\s?[*+-]\s?\w+)?,\s*)+\w+(?:\s?[*+-]\s?\w+)?)\s*(?:$|[;\n]|\s{{2}})"
+)
 # the same, where nothing stands between
 BESIDE = r"\b{name}\b[`*]* \(([^()\[\]\n]+)\)"
 BARE = (CROSSED, LISTED)

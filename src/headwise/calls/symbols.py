@@ -8,7 +8,20 @@ from typing import Any
 
 from headwise.calls.plan import Named
 
-__all__ = ["FEATURES", "LEGEND", "LETTERS", "MORE", "PLACES", "SIDES", "alike", "bases", "named", "spoken", "width_of"]
+__all__ = [
+    "FEATURES",
+    "LEGEND",
+    "LETTERS",
+    "MORE",
+    "PLACES",
+    "SIDES",
+    "alike",
+    "bases",
+    "layout_of",
+    "named",
+    "spoken",
+    "width_of",
+]
 
 # the sides of a window, an image or a volume that is given as several sizes, by how many
 SIDES: Mapping[int, tuple[str, ...]] = {2: ("h", "w"), 3: ("t", "h", "w")}
@@ -50,6 +63,8 @@ MORE: dict[str, Named] = {
 }
 
 
+# layouts that go without saying
+USUAL = ("BLD", "BHLd", "BLd")
 # axes that are no features
 PLACES = frozenset({"B", "L", "S", "H", "d", *MORE})
 
@@ -57,6 +72,16 @@ PLACES = frozenset({"B", "L", "S", "H", "d", *MORE})
 def width_of(axes: Sequence[Any]) -> str:
     """The axis of the features among those of an input."""
     return next((str(each) for each in axes if str(each) not in PLACES), "D")
+
+
+def layout_of(axes: Sequence[Any]) -> dict[str, str]:
+    """The layout of a call whose first input has these axes, as `--call` takes it; none: it goes without saying.
+
+    >>> layout_of(["B", "dim", "h", "w"]), layout_of(["B", "L", "D"])
+    ({'_layout': 'BDhw'}, {})
+    """
+    letters = "".join(str(axis) if str(axis) in {*PLACES, "1"} else "D" for axis in axes)
+    return {"_layout": letters} if letters and letters not in USUAL else {}
 
 
 def spoken(value: Any) -> Iterator[str]:

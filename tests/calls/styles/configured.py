@@ -37,6 +37,15 @@ class Mixed(SelfAttention):
         self.build(hparams["dim"], hparams.get("num_heads"))
 
 
+class Renamed(SelfAttention):
+    """Sizes are read under a shorter name."""
+
+    def __init__(self, config):
+        super().__init__()
+        c = config
+        self.build(c["dim"], c["num_heads"])
+
+
 class Parts(SelfAttention):
     """Sizes in parts of a config, beside one that lies in the config itself."""
 

@@ -34,6 +34,8 @@ def is_dead(run: Run, rerun: Callable[..., Run], name: str) -> bool:
         elif isinstance(value, Tensor) and value.dtype == torch.long:
             # numbers of tokens stay such
             options[name] = value.max() - value
+        elif isinstance(value, Tensor) and value.dtype == torch.bool:
+            options[name] = ~value
 
     result = rerun(more_change=change)
     return result.output is not None and run.output is not None and torch.equal(result.output, run.output)
