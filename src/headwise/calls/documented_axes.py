@@ -196,6 +196,9 @@ def _symbols(
             return next(built_for, SIDES[low])
         if low in CHANNELS and is_image and (count := next((given[name] for name in CHANNELS if name in given), None)):
             return count
+        if low == "h" and part in widths:
+            # hidden features, and no heads
+            return "D"
         for name, among in (("B", batch), ("D", WIDTH), ("H", {*HEADS, "h"}), ("d", HEAD_WIDTH)):
             if low in among:
                 return name

@@ -71,8 +71,9 @@ def find(
     second, unfit, is_owed = None, None, False
     for wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
         is_last = longest < LONGEST
-        # what words say never comes too late, nor what comes after it
-        is_owed = is_last and (is_owed or bool(wish.call))
+        # what words say never comes too late, nor do they leave nothing to what comes after them
+        is_owed, is_after = is_last and bool(wish.call), is_owed and not wish.call
+        budget = Budget(max(budget.left, min(work, LEARNING))) if is_after else budget
         if is_last and (init or call or not _may_run(failures) or (budget.is_over and not is_owed)):
             break
         if _is_idle(wish, failures, unfit):

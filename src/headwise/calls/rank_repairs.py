@@ -16,7 +16,7 @@ from headwise.calls.layouts import Family
 from headwise.calls.plan import Plan
 from headwise.calls.roles import init_role
 from headwise.calls.size_relations import batched
-from headwise.calls.symbols import width_of
+from headwise.calls.symbols import layout_of, width_of
 
 __all__ = ["UNPACKED", "axes_of", "numbered", "ranked"]
 
@@ -74,11 +74,9 @@ def _of_rank(plan: Plan, text: str, at: FailedStatement) -> Iterator[Plan]:
             for family in _families(rank, order):
                 like = [each for each in inputs if len(inputs[each]) == len(inputs[name])]
                 like = [each for each in like if isinstance(plan.call[each], list)]
-                yield _laid_out(plan, {name: family.query}, family)
+                yield _laid_out(plan, {name: family.query})
                 if len(like) > 1:
-                    yield _laid_out(
-                        plan, {each: family.query if each == like[0] else family.key for each in like}, family
-                    )
+                    yield _laid_out(plan, {each: family.query if each == like[0] else family.key for each in like})
 
 
 def numbered(plan: Plan, names: Sequence[str], rank: int) -> Iterator[Plan]:
@@ -113,21 +111,24 @@ def _with_axes(value: Any, more: int) -> Any:
     return {**value, "_ids": kept} if isinstance(value, Mapping) else kept
 
 
-def _laid_out(plan: Plan, shapes: Mapping[str, Sequence[str]], family: Family) -> Plan:
+def _laid_out(plan: Plan, shapes: Mapping[str, Sequence[str]]) -> Plan:
     """A plan with inputs of other shapes; the width stays what it was called."""
     call = dict(plan.call)
     for name, shape in shapes.items():
         width = width_of(plan.call[name])
         axes = [width if axis == "D" else axis for axis in shape]
         call[name] = axes if plan.setting == "cross" else [("L" if axis == "S" else axis) for axis in axes]
-    return replace(plan, call={**call, "_layout": family.layout})
+    layout = layout_of(next((axes for axes in call.values() if isinstance(axes, list)), []))
+    return replace(plan, call={**{name: value for name, value in call.items() if name != "_layout"}, **layout})
 
 
 def _needed(text: str, at: FailedStatement) -> tuple[int, int, Sequence[str]]:
     """How many axes were needed and came, and what they are called where they are unpacked; 0: that is not known."""
     for pattern in RANKS:
         if match := pattern.search(text):
-            return int(match["need"]), int(match.groupdict().get("have") or 0), ()
+            need = int(match["need"])
+            other = next((len(shape) for shape, names in at.operands if names and len(shape) != need), 0)
+            return need, int(match.groupdict().get("have") or other), ()
     statement = at.statement
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple) and UNPACKED.search(text):
         names = [last(each) for each in statement.targets[0].elts]
