@@ -18,6 +18,8 @@ __all__ = ["Sample"]
 
 # of so many slow tests one is run; slow is what takes so many seconds a case, or all cases of a test together
 SHARE, SLOW, SLOW_TOGETHER = 7, 0.3, 1.0
+# tests of each file of the project: no case stands for another
+EVERY = ("tests/test_names.py", "tests/test_style.py")
 RECORD = Path(__file__).with_name("slow_tests.txt")
 
 
@@ -95,7 +97,7 @@ def _measured(results: Path) -> dict[str, float]:
         name = "::".join(["/".join(parts[:file]) + ".py", *parts[file:], name_of(case.attrib["name"])])
         found[name].append(float(case.attrib["time"]))
     is_slow = {name: mean(seconds) >= SLOW or sum(seconds) >= SLOW_TOGETHER for name, seconds in found.items()}
-    return {name: mean(seconds) for name, seconds in found.items() if is_slow[name]}
+    return {name: mean(times) for name, times in found.items() if is_slow[name] and not name.startswith(EVERY)}
 
 
 def main(arguments: list[str]) -> None:

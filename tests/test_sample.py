@@ -94,6 +94,15 @@ def test_the_sample_of_a_clone_is_that_of_its_commit(tmp_path, monkeypatch) -> N
     assert Sample.of(tmp_path)._commit == ""
 
 
+def test_a_test_of_each_file_is_never_left_out(tmp_path, monkeypatch) -> None:
+    case = '<testcase classname="tests.test_style" name="test_limits[a.py]" time="9.0"/>'
+    (tmp_path / "results.xml").write_text(f"<testsuites><testsuite>{case}</testsuite></testsuites>", encoding="utf-8")
+    monkeypatch.setattr(sample, "RECORD", tmp_path / "slow.txt")
+    sample.main([str(tmp_path / "results.xml")])
+    assert (tmp_path / "slow.txt").read_text(encoding="utf-8") == ""
+    assert [name for name in recorded() if name.startswith(("tests/test_names.py", "tests/test_style.py"))] == []
+
+
 @pytest.mark.parametrize(
     ("where", "name"),
     [("tests.ops.test_a", "tests/ops/test_a.py::test_x"), ("tests.test_b.TestIt", "tests/test_b.py::TestIt::test_x")],

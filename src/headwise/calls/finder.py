@@ -61,8 +61,7 @@ def find(
     >>> find(scores, namespace={}).plans[0].call
     {'q': ['B', 'L', 'D'], 'k': ['B', 'S', 'D']}
     """
-    if isinstance(target, type) and not callable(getattr(target, "forward", None)) and not _is_called(target):
-        raise refusal("refuse.calls.not_callable", target=target.__name__)
+    _refuse_uncallable(target)
     called = parameters(callee(target)) or starred(callee(target))
     built = parameters(target) if isinstance(target, type) else []
     declared, reading = (checked_init(init, built), checked_call(call, called)), read(target, namespace)
@@ -216,9 +215,12 @@ def _at_defaults(built: Sequence[inspect.Parameter], cross: bool | None) -> Wish
     return Wish({**numbers, pairs[0].name: pairs[0].default}, symbols=symbols, cross=cross)
 
 
-def _is_called(kind: type) -> bool:
-    """Whether what a class builds can be called."""
-    return any("__call__" in vars(each) for each in kind.__mro__)
+def _refuse_uncallable(target: Any) -> None:
+    """Refuse a class whose instances cannot be called."""
+    if not isinstance(target, type) or callable(getattr(target, "forward", None)):
+        return
+    if not any("__call__" in vars(kind) for kind in target.__mro__):
+        raise refusal("refuse.calls.not_callable", target=target.__name__)
 
 
 def _wishes(init: Given, call: Given, cross: bool | None) -> Iterator[Wish]:

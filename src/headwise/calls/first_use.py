@@ -58,9 +58,9 @@ class _FirstUses:
             value = self.plan.call.get(name)
             is_open = value is None and call_role(name) not in LEFT_OUT
             if isinstance(value, list) or is_open:
-                self.arguments[name] = Demanded(name, list(value or first), is_open=is_open)
+                self.arguments[name] = Demanded(list(value or first), is_open=is_open)
             elif isinstance(value, Mapping) and "_ids" in value:
-                self.arguments[name] = Demanded(name, list(value["_ids"]), value["below"], has_width=False)
+                self.arguments[name] = Demanded(list(value["_ids"]), value["below"], has_width=False)
         return {**options, **{name: Unmade.of(argument, self.operation) for name, argument in self.arguments.items()}}
 
     def operation(self, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -43,10 +43,10 @@ COUNTED = "L//2"
 @dataclass
 class Demanded:
     """What is known of an argument. axes: of what it is made; below: what bounds whole numbers, "": it has none. words:
-    its axes if these are whole numbers, where its shape is unpacked; none: it is not.
+    its axes if these are whole numbers, where its shape is unpacked; none: it is not. has_width: its last axis may be
+    of features; is_open: nothing but its use tells what it is; is_told: its shape was unpacked.
     """
 
-    name: str
     axes: list[Any]
     below: str = ""
     made: Tensor | None = None

@@ -12,7 +12,7 @@ from typing import Any
 from headwise.calls.plan import Named, Plan, evaluated
 from headwise.calls.roles import call_role, init_role
 from headwise.calls.signature import parameters
-from headwise.calls.symbols import LEGEND, spoken
+from headwise.calls.symbols import LEGEND, bases, spoken
 
 __all__ = [
     "batched", "bound_to", "divided", "free_of", "grouped", "lengthened", "multiples", "narrowed", "reshaped", "tied",
@@ -180,26 +180,14 @@ def _inputs(plan: Plan) -> set[str]:
     return {each.name for each in plan.symbols} & used
 
 
-def _bases(size: str, made: Mapping[str, str]) -> set[str]:
-    """The symbols that a size is made of, and those that they are made of. made: the expression of each."""
-    out: set[str] = set()
-    ahead = [*spoken(size)]
-    while ahead:
-        name = ahead.pop()
-        if name not in out:
-            out.add(name)
-            ahead += spoken(made.get(name, ""))
-    return out
-
-
 def free_of(plan: Plan) -> dict[str, Named]:
     return {each.name: each for each in plan.symbols if not each.equals and each.fixed is None}
 
 
 def bound_to(plan: Plan, bound: Mapping[str, str]) -> Plan:
     """A plan whose symbols are what they must be; what they are made of is not made of them."""
-    made = {each.name: each.equals for each in plan.symbols}
-    bound = {name: size for name, size in bound.items() if not {name, *bound} & _bases(size, {**made, **bound})}
+    made = {symbol.name: replace(symbol, equals=bound.get(symbol.name, symbol.equals)) for symbol in plan.symbols}
+    bound = {name: size for name, size in bound.items() if not bound.keys() & bases(size, made)}
     return replace(plan, symbols=tuple(replace(s, equals=bound.get(s.name, s.equals)) for s in plan.symbols))
 
 
