@@ -77,11 +77,21 @@ def width_of(axes: Sequence[Any]) -> str:
 def layout_of(axes: Sequence[Any]) -> dict[str, str]:
     """The layout of a call whose first input has these axes, as `--call` takes it; none: it goes without saying.
 
-    >>> layout_of(["B", "dim", "h", "w"]), layout_of(["B", "L", "D"])
-    ({'_layout': 'BDhw'}, {})
+    >>> layout_of(["B", "dim", "h", "w"]), layout_of(["B", "L", "D"]), layout_of(["B*n", "h*w", "H*d"])
+    ({'_layout': 'BDhw'}, {}, {})
     """
-    letters = "".join(str(axis) if str(axis) in {*PLACES, "1"} else "D" for axis in axes)
+    letters = "".join(map(_letter, map(str, axes)))
     return {"_layout": letters} if letters and letters not in USUAL else {}
+
+
+def _letter(axis: str) -> str:
+    """What an axis is in a layout. What is computed from places alone is one of these."""
+    names = set(spoken(axis))
+    if axis in {*PLACES, "1"}:
+        return axis
+    if not names or not names <= PLACES - {"H", "d"}:
+        return "D"
+    return "B" if "B" in names else "L"
 
 
 def spoken(value: Any) -> Iterator[str]:
