@@ -87,7 +87,7 @@ class TokenPairs:
         numbers = [[-1 if t is None else names.setdefault(t, len(names)) for t in row] for row in rows]
         self.ids = torch.tensor([row + [-1] * (length - len(row)) for row in numbers]).reshape(len(rows), length)
         self.is_token = self.ids >= 0
-        known = torch.tensor([names[each] for each in separators if each in names], dtype=torch.long)
+        known = torch.tensor([names[separator] for separator in separators if separator in names], dtype=torch.long)
         self.is_separator = torch.isin(self.ids, known)
         # the first token of each sample, 0 where it has none
         self.first = self.is_token.int().argmax(1)

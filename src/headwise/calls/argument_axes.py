@@ -70,8 +70,8 @@ def orders(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
     for node in nodes_of(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
             of = _shape_of(node.value)
-            names = tuple(last(each) for each in node.targets[0].elts)
-            if of and not any(isinstance(each, ast.Starred) for each in node.targets[0].elts):
+            names = tuple(last(element) for element in node.targets[0].elts)
+            if of and not any(isinstance(element, ast.Starred) for element in node.targets[0].elts):
                 yield of, names
         elif isinstance(node, ast.Call) and last(node.func) in ("rearrange", "reduce", "repeat") and len(node.args) > 1:
             pattern = node.args[1]
@@ -99,8 +99,8 @@ def widened(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Tensors that are given more axes among their own, and how many these are: 2 of `mask[:, None, None, :]`."""
     for node in nodes_of(tree):
         parts = getattr(node.slice, "elts", ()) if isinstance(node, ast.Subscript) else ()
-        slices = sum(isinstance(each, ast.Slice) for each in parts)
-        new = sum(isinstance(each, ast.Constant) and each.value is None for each in parts)
+        slices = sum(isinstance(part, ast.Slice) for part in parts)
+        new = sum(isinstance(part, ast.Constant) and part.value is None for part in parts)
         if isinstance(node, ast.Subscript) and last(node.value) and new and slices > 1 and slices + new == len(parts):
             yield last(node.value), slices
 

@@ -59,7 +59,7 @@ def is_wrong_kind(error: Exception, plan: Plan) -> bool:
     if match is None:
         return False
     kinds = {kind for kind in match.groups() if kind}
-    if "tuple" in kinds and any(isinstance(each, bool) for each in _values(plan)):
+    if "tuple" in kinds and any(isinstance(value, bool) for value in _values(plan)):
         # a flag may be what asks for more than one result
         return False
     return bool(kinds & MADE) and "NoneType" not in kinds
@@ -71,7 +71,7 @@ def _values(plan: Plan) -> list[Any]:
 
 def _is_furnished(plan: Plan) -> bool:
     """Whether a plan gives more than tensors, sizes and flags: objects that the search made, or several values."""
-    return any(isinstance(each, Mapping) and ({"_expr", "_tuple"} & each.keys()) for each in _values(plan))
+    return any(isinstance(value, Mapping) and ({"_expr", "_tuple"} & value.keys()) for value in _values(plan))
 
 
 def _misses(call: ast.Call, frame: FrameType, text: str) -> bool:
@@ -85,7 +85,7 @@ def _misses(call: ast.Call, frame: FrameType, text: str) -> bool:
     except (TypeError, ValueError):
         return False
     try:
-        signature.bind(*call.args, **{str(each.arg): each.value for each in call.keywords})
+        signature.bind(*call.args, **{str(keyword.arg): keyword.value for keyword in call.keywords})
     except TypeError:
         return True
     return False
@@ -166,12 +166,12 @@ def is_unpacked(frame: FrameType, line: int, name: str) -> bool:
 
 def _names(call: ast.Call, name: str) -> bool:
     """Whether an option of this name is written in a call."""
-    return any(each.arg == name for each in call.keywords)
+    return any(keyword.arg == name for keyword in call.keywords)
 
 
 def _is_written_out(call: ast.Call) -> bool:
     """Whether all that is given stands in a call."""
-    return all(each.arg is not None for each in call.keywords) and not any(
+    return all(keyword.arg is not None for keyword in call.keywords) and not any(
         isinstance(argument, ast.Starred) for argument in call.args
     )
 

@@ -37,7 +37,7 @@ class Origins(TorchFunctionMode):
 
     def of(self, value: Any) -> frozenset[str]:
         """The arguments that a tensor, or those in a value, come of."""
-        found = (self._origins.get(id(each)) for each in tensors(value))
+        found = (self._origins.get(id(tensor)) for tensor in tensors(value))
         return frozenset().union(*(origin[1] for origin in found if origin is not None))
 
     def __torch_function__(
@@ -49,7 +49,7 @@ class Origins(TorchFunctionMode):
             out = func(*args, **(kwargs or {}))
         except Exception as error:
             self.error = error
-            self.operands = tuple((tuple(each.shape), self.of(each)) for each in tensors(operands))
+            self.operands = tuple((tuple(tensor.shape), self.of(tensor)) for tensor in tensors(operands))
             raise
         self._note(out, self.of(operands))
         if isinstance(out, Tensor) and out.numel() > LARGEST:

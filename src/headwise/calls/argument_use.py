@@ -67,8 +67,8 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
 
 def _is_in_layer(tree: Written, name: str, trees: Mapping[str, Written]) -> bool:
     """Whether a layer is handed a parameter alone."""
-    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and _handed(each) == {0: name}]
-    return any(len(each.args) == 1 and _is_of_self(each.func) and last(each.func) not in trees for each in calls)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _handed(node) == {0: name}]
+    return any(len(call.args) == 1 and _is_of_self(call.func) and last(call.func) not in trees for call in calls)
 
 
 def _is_mask(tree: Written, name: str, trees: Mapping[str, Written], depth: int) -> bool:
@@ -81,7 +81,9 @@ def _is_mask(tree: Written, name: str, trees: Mapping[str, Written], depth: int)
         elif isinstance(node, ast.Call) and name in (handed := _handed(node)).values():
             called = trees.get(last(node.func))
             if called is not None and depth:
-                names = [each.arg for each in (*called.args.posonlyargs, *called.args.args) if each.arg != "self"]
+                names = [
+                    argument.arg for argument in (*called.args.posonlyargs, *called.args.args) if argument.arg != "self"
+                ]
                 taken = [names[at] if isinstance(at, int) and at < len(names) else str(at)
                          for at, passed in handed.items() if passed == name]  # fmt: skip
                 is_mask |= any(_is_mask(called, each, trees, depth - 1) for each in taken)
@@ -91,7 +93,7 @@ def _is_mask(tree: Written, name: str, trees: Mapping[str, Written], depth: int)
 def _handed(node: ast.Call) -> dict[int | str, str]:
     """The names that a call is given as they are, by place or keyword."""
     pairs: list[tuple[int | str, ast.expr]] = [*enumerate(node.args)]
-    pairs += [(each.arg or "", each.value) for each in node.keywords]
+    pairs += [(keyword.arg or "", keyword.value) for keyword in node.keywords]
     return {at: each.id for at, each in pairs if isinstance(each, ast.Name)}
 
 

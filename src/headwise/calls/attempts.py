@@ -65,7 +65,7 @@ class Bench:
         self.documented = {} if wish.call else documented_axes(target, [each.name for each in every])
         self.called = [each for each in every if each.name != wish.masked]
         # a mask that must be there is there from the beginning
-        self.is_masked = any(each.name == wish.masked and each.default is EMPTY for each in every)
+        self.is_masked = any(parameter.name == wish.masked and parameter.default is EMPTY for parameter in every)
         self.roles = wanted(self.called)
         self.missed, self.telling, self.why = list[Plan](), list[Plan](), ""
         self.reached: Plan
@@ -83,7 +83,7 @@ class Bench:
     def candidates(self, draft: Draft, family: Family, *, is_cross: bool) -> Iterator[Plan]:
         """The plans with arguments laid out as a family, likely ones first."""
         roles, sizes = self.roles, self._sizes(draft)
-        tables = sum(isinstance(each, nn.Embedding) for each in self._modules())
+        tables = sum(isinstance(module, nn.Embedding) for module in self._modules())
         if not roles.is_ids and tables:
             is_ids = [True, False] if "vocabulary" in sizes else [False, True]
         else:
@@ -166,7 +166,7 @@ class Bench:
     @property
     def weights(self) -> list[nn.Parameter]:
         """The parameters of what was built."""
-        return [each for module in self._modules() for each in module.parameters(recurse=False)]
+        return [parameter for module in self._modules() for parameter in module.parameters(recurse=False)]
 
     def _modules(self) -> list[nn.Module]:
         return list(self.built.modules()) if isinstance(self.built, nn.Module) else []
@@ -224,7 +224,7 @@ class Bench:
 
     def renamed(self, plan: Plan) -> Plan:
         """A plan with the symbols that its call uses now; a number of the file's own is a symbol too."""
-        symbols = {each.name: each for each in plan.symbols}
+        symbols = {symbol.name: symbol for symbol in plan.symbols}
         draft = next((each for each in self.drafts if each.init == plan.init), Draft({}))
         call = dict(plan.call)
         numbers = {str(size): name for name, size in self.reading.numbers.items()}
@@ -273,7 +273,7 @@ def _with_widths(call: Mapping[str, Any], draft: Draft, names: tuple[str, ...]) 
 def _vocabularies(symbols: Mapping[str, Named], modules: Sequence[nn.Module], sizes: Mapping[str, int]) -> list[str]:
     """The symbols that bound token numbers, the first first. sizes: of the symbols, as the modules were built."""
     named = [name for name in symbols if init_role(name) == "vocabulary" and "type" not in name]
-    rows = [each.num_embeddings for each in modules if isinstance(each, nn.Embedding)]
+    rows = [module.num_embeddings for module in modules if isinstance(module, nn.Embedding)]
     free = [
         name
         for name, symbol in symbols.items()

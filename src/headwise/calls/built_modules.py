@@ -24,7 +24,7 @@ def copied(target: Any) -> Any:
     """What is tried: a copy of a module that is at hand, so that trying leaves no trace in it."""
     if isinstance(target, type) or not isinstance(target, nn.Module):
         return target
-    if sum(each.numel() for each in target.parameters()) > MOST_COPIED:
+    if sum(parameter.numel() for parameter in target.parameters()) > MOST_COPIED:
         return target
     try:
         module = copy.deepcopy(target)
@@ -58,7 +58,7 @@ def fixed_sizes(target: Any) -> dict[str, Named]:
         if letter and isinstance(value, int) and not isinstance(value, bool) and letter not in out:
             out[letter] = replace(LEGEND[letter], said=name, fixed=value)
     if "D" not in out:
-        first = next((each for each in target.modules() if isinstance(each, nn.Linear)), None)
+        first = next((module for module in target.modules() if isinstance(module, nn.Linear)), None)
         if first is not None:
             out["D"] = replace(LEGEND["D"], fixed=first.in_features)
     if "d" not in out and "H" in out and "D" in out:

@@ -34,7 +34,7 @@ def stores(name: str, annotation: Any, target: Any, namespace: Mapping[str, Any]
     owner = target if isinstance(target, type) else type(target)
     words = set(re.findall(r"[A-Za-z_]\w*", annotation if isinstance(annotation, str) else str(annotation)))
     attributes = reading.attributes.get(name, ())
-    used = {"__getitem__" if each.startswith("[") else each for each in attributes}
+    used = {"__getitem__" if attribute.startswith("[") else attribute for attribute in attributes}
     ranked: list[tuple[int, type]] = []
     for label, kind in namespace.items():
         if not isinstance(kind, type) or kind is owner or _is_library(kind):

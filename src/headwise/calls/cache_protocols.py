@@ -110,7 +110,11 @@ def _ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[
 def seen_names(plan: Plan) -> list[str]:
     """The arguments that speak of a cache, by their names."""
     params = parameters(callee(plan.target))
-    return [each.name for each in params if _is_cache(each) or (_is_flag(each) and re.search("cache|past", each.name))]
+    return [
+        parameter.name
+        for parameter in params
+        if _is_cache(parameter) or (_is_flag(parameter) and re.search("cache|past", parameter.name))
+    ]
 
 
 def _is_flag(param: Any) -> bool:
@@ -205,7 +209,9 @@ def _kept(
         return
     plans = [plan]
     if isinstance(plan.target, type):
-        names = [each.name for each in parameters(plan.target) if _is_flag(each) or _is_init_flag(each)]
+        names = [
+            parameter.name for parameter in parameters(plan.target) if _is_flag(parameter) or _is_init_flag(parameter)
+        ]
         if names:
             plans.append(replace(plan, init={**plan.init, **dict.fromkeys(names, True)}))
     for variant in plans:

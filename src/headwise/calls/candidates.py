@@ -53,7 +53,7 @@ class Wanted:
 
 def wanted(parameters: Sequence[inspect.Parameter]) -> Wanted:
     """What each parameter of a call is for, by its name and its place."""
-    roles = {each.name: _role(each) for each in parameters}
+    roles = {parameter.name: _role(parameter) for parameter in parameters}
     if "columns" in roles.values():
         # beside a width, h is a height
         roles |= {name: "rows" for name in roles if name in ("h", "H")}
@@ -62,7 +62,7 @@ def wanted(parameters: Sequence[inspect.Parameter]) -> Wanted:
         parameter.name for parameter in parameters
         if parameter.default is not EMPTY and (roles[parameter.name] != "heads" or type(parameter.default) is not int)
     )  # fmt: skip
-    needed = [each.name for each in parameters if each.name not in optional]
+    needed = [parameter.name for parameter in parameters if parameter.name not in optional]
     taken: dict[str, str] = {}
     for role in ("query", "key", "value"):
         fitting = [name for name in roles if roles[name] == role]
@@ -140,7 +140,7 @@ def calls(
             if roles.is_ids and roles.query in choices and _last_word(name) == _last_word(roles.query):
                 # as the items that were bought, and those that might be
                 choices[name].insert(0, choices[roles.query][0])
-    places = product(*[range(min(len(each), MOST)) for each in choices.values()])
+    places = product(*[range(min(len(choice), MOST)) for choice in choices.values()])
     for places_of_one in sorted(islice(places, LOOKED_AT), key=sum)[:WAYS]:
         values = [each[at] for each, at in zip(choices.values(), places_of_one, strict=True)]
         call: dict[str, Any] = {}
@@ -161,7 +161,7 @@ def _last_word(name: str) -> str:
 def _vocabulary(name: str, sizes: Mapping[str, str]) -> str:
     """What bounds the token numbers of an argument: the vocabulary that is called as it is, or the first one."""
     side = next((each for each in SIDES if name.startswith(each)), ())
-    names = [each for each in sizes.get("vocabularies", "").split() if each.startswith(side)]
+    names = [word for word in sizes.get("vocabularies", "").split() if word.startswith(side)]
     return names[0] if side and names else sizes.get("vocabulary", "11")
 
 
@@ -173,7 +173,7 @@ def _values(
     shape = [sizes.get(axis, axis) for axis in family.query]
     if role in ("mask", "bias", "lengths"):
         yield from () if role == "lengths" else (None,)
-        yield from ({k: v for k, v in each.items() if k != "argument"} for each in masks(name, reading, keys=keys))
+        yield from ({k: v for k, v in mask.items() if k != "argument"} for mask in masks(name, reading, keys=keys))
     elif role in ("heads", "key_heads", "head_width", "width"):
         yield {"heads": "H", "key_heads": "Hkv", "head_width": "d", "width": width}[role]
     elif role in ("cache", "encoding"):

@@ -91,12 +91,12 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
     if isinstance(error, TypeError) and COUNT.search(str(error)):
         mappings = [] if plan is None else [each for each in plan.init.values() if isinstance(each, Mapping)]
         # what the constructor was given by us may take other arguments than what was meant
-        return not any("_expr" in each for each in mappings) and _calls_itself_wrong(error)
+        return not any("_expr" in mapping for mapping in mappings) and _calls_itself_wrong(error)
     if isinstance(error, RuntimeError) and SHAPE.search(str(error)):
         return plan is not None and _is_wide(error) and _is_widened(plan)
     # the number may be one that it was called with
     arguments = {} if plan is None else {name: each for name, each in plan.call.items() if not name.startswith("_")}
-    is_given = any(isinstance(each, str | int | float) for each in arguments.values())
+    is_given = any(isinstance(argument, str | int | float) for argument in arguments.values())
     return isinstance(error, TypeError) and NUMBER.search(str(error)) is not None and not is_given
 
 
@@ -120,7 +120,7 @@ def _is_furnished(module: Any, plan: Plan) -> bool:
 def _is_made_of(kind: str, plan: Plan) -> bool:
     """Whether a constructor was given an object of a kind, by the kind's name, that the search made."""
     words = [str(value["_expr"]) for value in plan.init.values() if isinstance(value, Mapping) and "_expr" in value]
-    return any(re.search(rf"\b{re.escape(kind)}\(", each) for each in words)
+    return any(re.search(rf"\b{re.escape(kind)}\(", word) for word in words)
 
 
 def _calls_itself_wrong(error: TypeError) -> bool:
@@ -144,7 +144,7 @@ def _is_wide(error: Exception) -> bool:
     match = SHAPE.search(str(error))
     if match is None or not own_frames(error):
         return False
-    shape, count = [int(each) for each in match[1].split(",")], int(match[2])
+    shape, count = [int(word) for word in match[1].split(",")], int(match[2])
     return -1 not in shape and count > 0 and prod(shape) % count == 0 and prod(shape) // count in shape
 
 
@@ -171,7 +171,7 @@ def _failed(plan: Plan, sizes: Mapping[str, int]) -> tuple[Exception | None, Lat
 def _is_tied(plan: Plan, sizes: Mapping[str, int]) -> bool:
     """Whether two widths that a class is built with are one, or one of them is no number."""
     try:
-        widths = [evaluated(each, sizes) for each in plan.init.values() if isinstance(each, str)]
+        widths = [evaluated(text, sizes) for text in plan.init.values() if isinstance(text, str)]
     except (ValueError, KeyError, TypeError, SyntaxError):
         return True
     return len(set(widths)) < len(widths)
@@ -181,7 +181,7 @@ def _is_widened(plan: Plan) -> bool:
     """Whether what its own weights made is seen as so many heads of the whole width each, whatever the sizes are; not
     where two widths are one that need not be.
     """
-    heads = [each.name for each in plan.symbols if each.meaning == "heads"]
+    heads = [symbol.name for symbol in plan.symbols if symbol.meaning == "heads"]
     places = set()
     for probe in range(PROBES):
         sizes = plan.sizes(probe)
@@ -190,11 +190,11 @@ def _is_widened(plan: Plan) -> bool:
         if match is None or not frames or _is_tied(plan, sizes):
             return False
         frame, _ = frames[-1]
-        shape, count = [int(each) for each in match[1].split(",")], int(match[2])
-        reshaped = [each for each in tensors(latest.args) if each.numel() == count]
-        if not reshaped or not all(each.grad_fn is not None for each in reshaped) or -1 in shape:
+        shape, count = [int(word) for word in match[1].split(",")], int(match[2])
+        reshaped = [tensor for tensor in tensors(latest.args) if tensor.numel() == count]
+        if not reshaped or not all(tensor.grad_fn is not None for tensor in reshaped) or -1 in shape:
             return False
-        if not any(prod(shape) == count * sizes[each] and sizes[each] in shape for each in heads):
+        if not any(prod(shape) == count * sizes[head] and sizes[head] in shape for head in heads):
             return False
         places.add((frame.f_code.co_filename, frame.f_code.co_name))
     return len(places) == 1

@@ -24,7 +24,7 @@ def config_reads(tree: Written) -> dict[str, tuple[str, ...]]:
     What lies in a part of it has the path to it: `model.n_embd` of config.model.n_embd. What has a default where it is
     read, and a name that says no size, is left at that.
     """
-    names = {each.arg for each in [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]} - {"self"}
+    names = {argument.arg for argument in [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]} - {"self"}
     # `c = config`
     other_names = {
         last(node.targets[0]): node.value.id

@@ -28,10 +28,14 @@ PLAIN = ("dict", "SimpleNamespace")
 
 def config_parameter(params: Sequence[inspect.Parameter], reading: Reading) -> inspect.Parameter | None:
     """The parameter of a constructor that takes a config; None: there is none."""
-    configs = [each for each in params if init_role(each.name) == "config" and reading.attributes.get(each.name)]
+    configs = [
+        parameter
+        for parameter in params
+        if init_role(parameter.name) == "config" and reading.attributes.get(parameter.name)
+    ]
     if configs:
         return configs[0]
-    needed = [each for each in params if each.default is EMPTY]
+    needed = [parameter for parameter in params if parameter.default is EMPTY]
     if len(needed) == 1 and len(reading.attributes.get(needed[0].name, ())) > 1:
         return needed[0]
     return None
@@ -64,7 +68,7 @@ def config_drafts(
         words = {name: written_as(value, draft.symbols) for name, value in draft.init.items()}
         if opening in PLAIN:
             # what keeps its default is read all the same
-            kept_as_is = [each for each in fields if each.name not in draft.init and each.default is not EMPTY]
+            kept_as_is = [field for field in fields if field.name not in draft.init and field.default is not EMPTY]
             words |= {each.name: repr(each.default) for each in kept_as_is}
         fields_as_code = [*(f"{name}={text}" for name, text in words.items()), *extra]
         as_code = f"{opening}({', '.join(fields_as_code)})" if kind is not None else _nested(paths, words)
@@ -95,24 +99,28 @@ def _ways(
 ) -> Iterator[Draft]:
     """The ways to fill in a config: the heads that are not read here are as many as those that are."""
     mapped = {} if kind is None else getattr(kind[1], "attribute_map", {})
-    is_read = {name: name in {*names, *(mapped.get(each) for each in names)} for name in (each.name for each in fields)}
-    roles = {each.name: init_role(each.name) for each in fields if each.default is EMPTY or type(each.default) is int}
+    is_read = {
+        name: name in {*names, *(mapped.get(each) for each in names)} for name in (field.name for field in fields)
+    }
+    roles = {
+        field.name: init_role(field.name) for field in fields if field.default is EMPTY or type(field.default) is int
+    }
     heads = sorted((name for name in roles if roles[name] == "heads"), key=lambda name: not is_read[name])
     unread = [name for name in heads[1:] if not is_read[name]]
     yield from _tied(fields, unread, reading)[: MOST * 3]
     # a config may check that the layers are as many as another of its lists is long
-    fewer = [each for each in fields if init_role(each.name) != "layers" or each.default is EMPTY]
+    fewer = [field for field in fields if init_role(field.name) != "layers" or field.default is EMPTY]
     yield from _tied(fewer, unread, reading)[:FEW] if len(fewer) < len(fields) else []
     yield from _tied(fields, heads[1:], reading)[:FEW] if heads[1:] != unread else []
     # a width of heads that is nothing by default, and is read all the same
-    unset = [each.name for each in fields if each.default is None and init_role(each.name) == "head_width"]
-    asked = [each.replace(default=EMPTY) if each.name in unset and is_read[each.name] else each for each in fields]
+    unset = [field.name for field in fields if field.default is None and init_role(field.name) == "head_width"]
+    asked = [field.replace(default=EMPTY) if field.name in unset and is_read[field.name] else field for field in fields]
     yield from _tied(asked, heads[1:], reading)[:FEW] if asked != [*fields] else []
 
 
 def _tied(fields: Sequence[inspect.Parameter], tied: Sequence[str], reading: Reading) -> list[Draft]:
     """The drafts of a config some of whose numbers of heads are one."""
-    untied = drafts([each for each in fields if each.name not in tied], reading)
+    untied = drafts([field for field in fields if field.name not in tied], reading)
     same = dict.fromkeys(tied, "H")
     return [replace(each, init={**each.init, **(same if "H" in each.symbols else {})}) for each in untied]
 
@@ -125,10 +133,10 @@ def _beside(
 ) -> list[Draft]:
     """What is given beside a config: its heads may divide a width that is handed over by itself."""
     plain = drafts(others, reading, user_init)[:1] or [Draft({})]
-    heads = next((each for each in fields if init_role(each.name) == "heads"), None)
+    heads = next((field for field in fields if init_role(field.name) == "heads"), None)
     if heads is None or "D" not in plain[0].symbols or plain[0].symbols["D"].equals:
         return plain
-    shared = (each for each in drafts([*others, heads], reading, user_init) if "D" in each.symbols)
+    shared = (draft for draft in drafts([*others, heads], reading, user_init) if "D" in draft.symbols)
     more = next((each for each in shared if each.symbols["D"].equals), None)
     if more is None:
         return plain
@@ -194,7 +202,7 @@ def _defaults(kind: type) -> dict[str, Any]:
     """What a config class can be given or has, with the defaults."""
     out = {name: value for parent in reversed(kind.__mro__[:-1]) for name, value in vars(parent).items()}
     out = {name: value for name, value in out.items() if not name.startswith("_") and not callable(value)}
-    return {**out, **{each.name: each.default for each in parameters(kind)}}
+    return {**out, **{parameter.name: parameter.default for parameter in parameters(kind)}}
 
 
 def _covers(kind: type, names: Sequence[str]) -> bool:
@@ -212,17 +220,17 @@ def _fields(
     if kind is None or not parameters(kind[1]):
         defaults = {} if kind is None else _defaults(kind[1])
         fields = [_parameter(name, defaults.get(name, EMPTY)) for name in dict.fromkeys(names) if name not in MAPPING]
-        plain = [each for each in fields if each.default is not EMPTY and init_role(each.name) == ""]
-        extra = [f"{each.name}={each.default!r}" for each in plain]
-        return [each for each in fields if each not in plain], extra, "dict" if is_mapping else "SimpleNamespace"
+        plain = [field for field in fields if field.default is not EMPTY and init_role(field.name) == ""]
+        extra = [f"{parameter.name}={parameter.default!r}" for parameter in plain]
+        return [field for field in fields if field not in plain], extra, "dict" if is_mapping else "SimpleNamespace"
     expression, config = kind
     mapped = getattr(config, "attribute_map", {})
     wanted = {mapped.get(name, name) for name in names} | set(names)
     if config.__module__.startswith("transformers."):
         # what is read deep inside, or by the config itself
-        deep = [each for each in parameters(config) if init_role(each.name) in DEEP]
+        deep = [parameter for parameter in parameters(config) if init_role(parameter.name) in DEEP]
         # a list holds one for each of several stages
-        listed = {each.name for each in deep if isinstance(each.default, list | tuple)}
+        listed = {parameter.name for parameter in deep if isinstance(parameter.default, list | tuple)}
         wanted = (wanted | {each.name for each in deep}) - listed
     fields = [
         param

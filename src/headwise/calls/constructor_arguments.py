@@ -67,7 +67,7 @@ class _Writer:
     def draft(self, params: Sequence[inspect.Parameter]) -> Draft:
         """The values of the parameters."""
         variant = self.variant
-        values = {each.name: self._value(each, variant.roles[each.name]) for each in params}
+        values = {parameter.name: self._value(parameter, variant.roles[parameter.name]) for parameter in params}
         if variant.is_even:
             for name, symbol in {"d": LEGEND["d"], **self.symbols}.items():
                 if not symbol.equals and symbol.meaning in ("head_width", "width"):

@@ -109,7 +109,11 @@ def _lessened(draft: Draft) -> Iterator[Draft]:
 def _sized(draft: Draft, at: FailedStatement, params: Sequence[inspect.Parameter]) -> Iterator[Draft]:
     """Sizes that are None unless something else is said, given: those the statement names, or all of them."""
     names = _named(at)
-    free = [each.name for each in params if each.default is None and each.name not in draft.init and _is_size(each)]
+    free = [
+        parameter.name
+        for parameter in params
+        if parameter.default is None and parameter.name not in draft.init and _is_size(parameter)
+    ]
     for chosen in ([name for name in free if name in names], free):
         if chosen:
             init, symbols = dict(draft.init), dict(draft.symbols)
@@ -182,7 +186,8 @@ def _is_calculated(target: Any, name: str) -> bool:
     try:
         classes = [each for each in target.__mro__ if each.__module__.partition(".")[0] not in ("builtins", "torch")]
         tree = ast.Module(
-            [each for kind in classes for each in ast.parse(textwrap.dedent(inspect.getsource(kind))).body], []
+            [statement for kind in classes for statement in ast.parse(textwrap.dedent(inspect.getsource(kind))).body],
+            [],
         )
     except (OSError, TypeError, SyntaxError, AttributeError):
         return True
@@ -202,14 +207,14 @@ def _is_calculated(target: Any, name: str) -> bool:
             else ()
         )
     ]  # fmt: skip
-    return any(ast.unparse(each) in {name, *kept} for each in operands)
+    return any(ast.unparse(operand) in {name, *kept} for operand in operands)
 
 
 def _compares_numbers(node: ast.Compare) -> bool:
     """Whether a comparison is of sizes, or with a number."""
     is_order = any(isinstance(each, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for each in node.ops)
     constants = [each.value for each in (node.left, *node.comparators) if isinstance(each, ast.Constant)]
-    return is_order or any(type(each) in (int, float) for each in constants)
+    return is_order or any(type(constant) in (int, float) for constant in constants)
 
 
 def _is_plain(node: ast.AST) -> bool:
@@ -225,7 +230,7 @@ def _with_attribute(draft: Draft, name: str) -> Iterator[Draft]:
     for parameter, value in draft.init.items():
         if isinstance(value, Mapping) and KEYWORDS.match(str(value.get("_expr", ""))):
             call = _call_of(str(value["_expr"]))
-            if any(each.arg == name for each in call.keywords):
+            if any(keyword.arg == name for keyword in call.keywords):
                 continue
             letter = LETTERS.get(role, "")
             symbols = dict(draft.symbols)
@@ -251,7 +256,7 @@ def _call_of(expression: str) -> ast.Call:
 
 def _reworded(draft: Draft, parameter: str, call: ast.Call, name: str, value: ast.expr) -> Draft:
     """A draft whose config has one keyword more, or another one."""
-    keywords = [each for each in call.keywords if each.arg != name]
+    keywords = [keyword for keyword in call.keywords if keyword.arg != name]
     written = ast.Call(call.func, call.args, [*keywords, ast.keyword(name, value)])
     return Draft({**draft.init, parameter: {"_expr": ast.unparse(written)}}, draft.symbols)
 

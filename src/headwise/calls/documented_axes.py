@@ -79,7 +79,7 @@ def documented_calls(
     axes = shapes_in(text, [each.name for each in called])
     first = {parts[0] for parts in axes.values() if len(parts) > 1}
     axes = {name: parts for name, parts in axes.items() if len(parts) > 1 or parts[0] in first | BATCH}
-    every = [each.name for each in called if each.default is each.empty]
+    every = [parameter.name for parameter in called if parameter.default is parameter.empty]
     needed = [name for name in every if name in axes]
     if not needed or needed[0] != every[0] or len(needed) < min(len(every), FEWEST):
         return
@@ -164,7 +164,10 @@ def _symbols(
     alike = first if len(axes) > 1 and len(first) == 1 and not first & LENGTHS else set()
     batch = BATCH if words & BATCH else BATCH | ({"n"} if "n" in words else alike)
     draft = next(iter(drafts(built, reading or Reading())), Draft({}))
-    given = {**{each.name: each.default for each in built if type(each.default) is int}, **draft.init}
+    given = {
+        **{parameter.name: parameter.default for parameter in built if type(parameter.default) is int},
+        **draft.init,
+    }
     width = draft.symbols["D"].equals if "D" in draft.symbols else ""
     lengths: list[str] = []
     inputs = [parts for name, parts in axes.items() if call_role(name) in ("", *INPUTS)]

@@ -21,7 +21,11 @@ def embedded(trees: Mapping[str, Written], name: str, arguments: Collection[str]
     """
     assigned = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.Assign)]
     tables = {last(each.targets[0]) for each in assigned if _makes_table(each.value)}
-    return {each for each in arguments if name in trees and _is_looked_up(trees[name], each, tables, trees, DEEPEST)}
+    return {
+        argument
+        for argument in arguments
+        if name in trees and _is_looked_up(trees[name], argument, tables, trees, DEEPEST)
+    }
 
 
 def _makes_table(value: ast.expr) -> bool:
@@ -41,7 +45,7 @@ def _is_looked_up(
         tree = trees.get(called) if places and depth else None
         if tree is None:
             continue
-        taken = [each.arg for each in (*tree.args.posonlyargs, *tree.args.args) if each.arg != "self"]
+        taken = [argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args) if argument.arg != "self"]
         inner = {taken[at] if isinstance(at, int) and at < len(taken) else str(at) for at in places}
         if any(_is_looked_up(tree, each, tables, trees, depth - 1) for each in inner):
             return True
@@ -50,7 +54,7 @@ def _is_looked_up(
 
 def _handed(call: ast.Call) -> Iterator[tuple[int | str, ast.expr]]:
     yield from enumerate(call.args)
-    yield from ((each.arg or "", each.value) for each in call.keywords)
+    yield from ((keyword.arg or "", keyword.value) for keyword in call.keywords)
 
 
 def _bare(node: ast.expr) -> ast.expr:

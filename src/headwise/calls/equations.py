@@ -16,8 +16,8 @@ LARGEST = 4096
 
 def solved(pairs: Sequence[tuple[str, int]], symbols: Sequence[Named]) -> dict[str, int] | None:
     """The sizes of symbols with which each expression is its number; None: there are none."""
-    out = {each.name: each.fixed for each in symbols if each.fixed is not None}
-    equals = {each.name: each.equals for each in symbols if each.equals}
+    out = {symbol.name: symbol.fixed for symbol in symbols if symbol.fixed is not None}
+    equals = {symbol.name: symbol.equals for symbol in symbols if symbol.equals}
     for _ in range(len(pairs) + len(equals) + 1):
         before = len(out)
         for expression, value in pairs:
@@ -44,7 +44,7 @@ def _fits(expression: str, value: int, sizes: Mapping[str, int]) -> bool:
 def factors_of(expression: str) -> list[str]:
     """The factors of a product of names and numbers; none where it is another expression."""
     factors = expression.split("*")
-    return factors if all(each.isidentifier() or each.isdigit() for each in factors) else []
+    return factors if all(factor.isidentifier() or factor.isdigit() for factor in factors) else []
 
 
 def _solve(expression: str, value: int, sizes: dict[str, int]) -> None:
@@ -71,14 +71,14 @@ def fixed_at(plan: Plan, sizes: Mapping[str, int], part: str) -> Plan:
 
     part: "call": those that nothing is built with; "init": those that something is built with; "all".
     """
-    built = set(spoken(list(plan.init.values()))) | {each.name for each in plan.symbols if each.equals}
+    built = set(spoken(list(plan.init.values()))) | {symbol.name for symbol in plan.symbols if symbol.equals}
     names = {name for name in sizes if part == "all" or (name in built) == (part == "init")}
     symbols = [
         replace(symbol, fixed=sizes[symbol.name], equals="") if symbol.name in names else symbol
         for symbol in plan.symbols
     ]
     wide, heads = sizes.get("D", 0), sizes.get("H", 0)
-    if {"D", "H"} <= names and wide % heads == 0 and all(each.name != "d" for each in symbols):
+    if {"D", "H"} <= names and wide % heads == 0 and all(symbol.name != "d" for symbol in symbols):
         # what is shared out to the heads is as wide, whatever it is called
         symbols.append(replace(LEGEND["d"], fixed=wide // heads))
     return replace(plan, symbols=tuple(symbols))
@@ -87,7 +87,7 @@ def fixed_at(plan: Plan, sizes: Mapping[str, int], part: str) -> Plan:
 def declared_sizes(plan: Plan, others: Mapping[str, int]) -> dict[str, int]:
     """The sizes that were declared, and others of what was left open. Where only a product was, its factors make it."""
     out = {**others, **plan.real}
-    equals = {each.name: each.equals for each in plan.symbols if each.equals}
+    equals = {symbol.name: symbol.equals for symbol in plan.symbols if symbol.equals}
     for name in (each for each in equals if each in plan.real):
         rest, unknown = plan.real[name], list[str]()
         for factor in _free_factors(name, plan.real, equals):
@@ -118,13 +118,15 @@ def loosened(plan: Plan, named: Callable[[Plan], Plan], runs: Callable[[Plan], b
 
     named: the plan with all its symbols as they are where nothing is declared.
     """
-    free = {each.name: each for each in named(plan).symbols}
-    bound = {each.name for each in free.values() if each.equals}
+    free = {symbol.name: symbol for symbol in named(plan).symbols}
+    bound = {symbol.name for symbol in free.values() if symbol.equals}
     out = plan
     for name in (each for each in free if each not in bound):
         # what is made of it varies with it
         derived = {each for each in bound if name in spoken(free[each].equals)}
-        symbols = tuple(free.get(each.name, each) if each.name in {name, *derived} else each for each in out.symbols)
+        symbols = tuple(
+            free.get(symbol.name, symbol) if symbol.name in {name, *derived} else symbol for symbol in out.symbols
+        )
         wider = replace(out, symbols=symbols)
         if wider != out and runs(wider):
             out = wider

@@ -75,11 +75,11 @@ def lessons(
     if match := CHUNKS.search(text):
         yield from multiples(plan, int(match[1]), int(match[2]), sizes)
     if match := SHAPE.search(text):
-        shape = [int(each) for each in match[1].split(",")]
+        shape = [int(word) for word in match[1].split(",")]
         yield from narrowed(plan, shape, sizes)
         yield from reshaped(plan, shape, int(match[2]), sizes)
     if SIZES.search(text):
-        numbers = [int(each) for each in re.findall(r"\d+", text)]
+        numbers = [int(word) for word in re.findall(r"\d+", text)]
         yield from narrowed(plan, numbers, sizes)
         yield from tied(plan, numbers, sizes)
         yield from _of_pairs(plan)
@@ -88,7 +88,7 @@ def lessons(
     for have, need, is_divided in at.compared if isinstance(error, AssertionError | ValueError) else ():
         yield from multiples(plan, have, need, sizes) if is_divided else tied(plan, [have, need], sizes)
     if STACKED.search(text):
-        yield from size_relations.divided(plan, [int(each) for each in re.findall(r"\d+", text)])
+        yield from size_relations.divided(plan, [int(word) for word in re.findall(r"\d+", text)])
 
 
 def _as_pairs(plan: Plan, text: str, at: FailedStatement) -> Iterator[Plan]:

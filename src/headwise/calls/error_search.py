@@ -142,7 +142,7 @@ def _is_as_said(value: Any, said: Any) -> bool:
 
 def _as_it_is(plan: Plan) -> Plan:
     """A plan that says of itself whether keys have a length of their own."""
-    bound = {each.name for each in plan.symbols if each.equals}
+    bound = {symbol.name for symbol in plan.symbols if symbol.equals}
     is_cross = "S" in spoken(list(plan.call.values())) and "S" not in bound
     return replace(plan, setting="cross" if is_cross else "self")
 
@@ -171,4 +171,4 @@ def _failed(plan: Plan) -> _Failed | None:
 
 
 def _count(shape: Sequence[Any], sizes: Mapping[str, int]) -> int:
-    return prod(evaluated(str(each), sizes) for each in shape)
+    return prod(evaluated(str(size), sizes) for size in shape)

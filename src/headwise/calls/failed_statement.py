@@ -41,7 +41,7 @@ class FailedStatement:
     @property
     def arguments(self) -> list[str]:
         """The arguments of the call that the statement names, under whatever name."""
-        operands = [self.names.get(each.id) for each in ast.walk(self.statement) if isinstance(each, ast.Name)]
+        operands = [self.names.get(node.id) for node in ast.walk(self.statement) if isinstance(node, ast.Name)]
         return [name for name, value in self.options.items() if any(value is operand for operand in operands)]
 
     @property
@@ -67,7 +67,7 @@ class FailedStatement:
 def own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
     """The frames of an error that are in no library, the last one last, and the line that each was at."""
     frames = traceback.walk_tb(error.__traceback__)
-    return [each for each in frames if str(each[0].f_globals.get("__name__", "")).split(".")[0] not in FOREIGN]
+    return [frame for frame in frames if str(frame[0].f_globals.get("__name__", "")).split(".")[0] not in FOREIGN]
 
 
 def place(error: BaseException, options: Mapping[str, Any], origins: Origins) -> FailedStatement:
@@ -80,8 +80,8 @@ def place(error: BaseException, options: Mapping[str, Any], origins: Origins) ->
     frame, line = frames[-1]
     around = statements_at(frame, line)
     statement = around[0] if around else ast.Pass()
-    tests = [each.test for each in around if isinstance(each, ast.If)]
-    named = [frame.f_locals.get(each.id) for each in ast.walk(statement) if isinstance(each, ast.Name)]
+    tests = [outer.test for outer in around if isinstance(outer, ast.If)]
+    named = [frame.f_locals.get(node.id) for node in ast.walk(statement) if isinstance(node, ast.Name)]
     behind = behind or [name for value in named for name in origins.of(value)]
     return FailedStatement(
         statement, dict(frame.f_locals), options, tuple(tests), operands, _in_order(options, behind),
@@ -92,7 +92,7 @@ def place(error: BaseException, options: Mapping[str, Any], origins: Origins) ->
 def _left_out(frame: FrameType, line: int) -> Iterator[str]:
     """The parameters of a function that are None and named in the statement at a line, or in what was asked before."""
     around, code = statements_at(frame, line), frame.f_code
-    tests = [each.test for each in around if isinstance(each, ast.If)]
+    tests = [outer.test for outer in around if isinstance(outer, ast.If)]
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     for node in (node for each in [*tests, *around[:1]] for node in ast.walk(each)):
         if isinstance(node, ast.Name) and node.id in parameters and frame.f_locals.get(node.id, node) is None:

@@ -99,7 +99,7 @@ def _bodies(tree: ast.Module) -> Iterator[Sequence[ast.stmt]]:
     for statement in tree.body:
         flat += statement.body if isinstance(statement, ast.If | ast.With) else [statement]
     yield flat
-    yield from (each.body for each in flat if isinstance(each, ast.FunctionDef) and not each.args.args)
+    yield from (node.body for node in flat if isinstance(node, ast.FunctionDef) and not node.args.args)
 
 
 class _Reader:
@@ -176,23 +176,25 @@ class _Reader:
 
     def _shape(self, node: ast.Call) -> Any:
         """The shape of a tensor that is made, as a list."""
-        sizes = [self._value(each) for each in node.args]
-        sized = [self._value(each.value) for each in node.keywords if each.arg == "size"]
+        sizes = [self._value(argument) for argument in node.args]
+        sized = [self._value(keyword.value) for keyword in node.keywords if keyword.arg == "size"]
         if last(node.func) in ("randint", "normal") and not sized:
-            sizes = [each for each in sizes if isinstance(each, tuple)][:1]
+            sizes = [size for size in sizes if isinstance(size, tuple)][:1]
         shape = [*(sized or sizes)]
         shape = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-        if not shape or not all(type(each) is int and each > 0 for each in shape):
+        if not shape or not all(type(size) is int and size > 0 for size in shape):
             return UNKNOWN
         return {"_ids": shape, "below": "2"} if last(node.func) == "randint" else shape
 
     def _arguments(self, node: ast.Call, function: Any) -> dict[str, Any] | None:
         """What the parameters of a function are given; None: that is not plain, or not what it takes."""
-        names = [each.name for each in parameters(function) if each.kind is not inspect.Parameter.KEYWORD_ONLY]
-        if len(node.args) > len(names) or any(isinstance(each, ast.Starred) for each in node.args):
+        names = [
+            parameter.name for parameter in parameters(function) if parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+        ]
+        if len(node.args) > len(names) or any(isinstance(argument, ast.Starred) for argument in node.args):
             return None
-        every = {each.name for each in parameters(function)}
-        pairs = [*zip(names, node.args, strict=False), *((each.arg, each.value) for each in node.keywords)]
+        every = {parameter.name for parameter in parameters(function)}
+        pairs = [*zip(names, node.args, strict=False), *((keyword.arg, keyword.value) for keyword in node.keywords)]
         out = {name: self._value(value) for name, value in pairs if name in every}
         if len(out) < len(pairs) or any(value is UNKNOWN for value in out.values()):
             return None

@@ -131,7 +131,7 @@ def _of_target(
 ) -> tuple[tuple[Plan, ...], tuple[Tried, ...]]:
     """The plans and the failures of a search, of the target itself and not of the copy that was tried."""
     plans = tuple(_real(replace(plan, target=target), bound, built) for plan in found.plans)
-    return plans, tuple(replace(each, plan=replace(each.plan, target=target)) for each in found.failures)
+    return plans, tuple(replace(failure, plan=replace(failure.plan, target=target)) for failure in found.failures)
 
 
 def _is_idle(wish: Wish, failures: Sequence[Tried], unfit: Plan | None) -> bool:
@@ -162,7 +162,7 @@ def _unfit(mask: Mapping[str, Any], plan: Plan) -> Exception:
 
 def _may_run(failures: Sequence[Tried]) -> bool:
     """Whether what failed may run with other sizes."""
-    return not any(is_of_code(each.error, each.plan) for each in failures)
+    return not any(is_of_code(failure.error, failure.plan) for failure in failures)
 
 
 def _resorts(

@@ -84,7 +84,7 @@ class _FirstUses:
         argument = unmade.argument
         if argument.made is not None:
             return argument.made
-        shape = [evaluated(each, self.sizes) if isinstance(each, str) else int(each) for each in argument.axes]
+        shape = [evaluated(axis, self.sizes) if isinstance(axis, str) else int(axis) for axis in argument.axes]
         if argument.below:
             tensor = torch.randint(0, max(1, evaluated(argument.below, self.sizes)), shape, generator=self.generator)
             tensor = tensor.bool() if argument.is_truth else tensor
@@ -152,9 +152,9 @@ def _names_at(frame: FrameType) -> list[str] | None:
         return None
     targets = statement.targets[0].elts
     beside = len(statement.value.elts) - 1 if isinstance(statement.value, ast.Tuple) else 0
-    if any(isinstance(each, ast.Starred) for each in targets):
+    if any(isinstance(target, ast.Starred) for target in targets):
         return None
-    return [last(each) for each in targets][: len(targets) - beside]
+    return [last(target) for target in targets][: len(targets) - beside]
 
 
 def as_used(plan: Plan, renamed: Callable[[Plan], Plan]) -> Plan | None:

@@ -22,7 +22,7 @@ def check_forward(target: Any) -> None:
     if not lacks_forward(target):
         return
     name = _class_of(target).__name__
-    names = [each.__name__ for each in methods_of(target) if not each.__name__.startswith("__")]
+    names = [method.__name__ for method in methods_of(target) if not method.__name__.startswith("__")]
     if not names:
         raise refusal("refuse.no_method", name=name)
     raise refusal("refuse.no_forward", name=name, methods=", ".join(names))
@@ -50,7 +50,11 @@ def assigned_forward(kind: type) -> FunctionType | None:
     for method in methods.values():
         if _assigns_forward(method):
             # a method that is called is loaded otherwise
-            loaded = [each.argval for each in get_instructions(method) if each.argrepr == each.argval in methods]
+            loaded = [
+                instruction.argval
+                for instruction in get_instructions(method)
+                if instruction.argrepr == instruction.argval in methods
+            ]
             return next((methods[name] for name in reversed(loaded) if name != FORWARD), None)
     return None
 
@@ -75,7 +79,9 @@ def _assigns_forward(method: FunctionType) -> bool:
     """Whether a method assigns an attribute forward, as `self.forward = self.run` or by setattr."""
     code = method.__code__
     is_set = "setattr" in code.co_names and FORWARD in code.co_consts
-    return is_set or any(each.opname == "STORE_ATTR" and each.argval == FORWARD for each in get_instructions(code))
+    return is_set or any(
+        instruction.opname == "STORE_ATTR" and instruction.argval == FORWARD for instruction in get_instructions(code)
+    )
 
 
 def _class_of(target: Any) -> type:

@@ -48,7 +48,7 @@ def families(roles: Wanted, reading: Reading, built: Any, sizes: Mapping[str, st
     elif any(type(each).__name__.endswith("2d") for each in _built_of(built)):
         beside = [layouts.IMAGE_TO_TOKENS] if roles.key else []
         order = [*image, layouts.IMAGE, *beside, *packed, layouts.IMAGE_LAST, layouts.CHANNELS, layouts.ALONE]
-    elif any(isinstance(each, nn.Conv1d) for each in layers):
+    elif any(isinstance(layer, nn.Conv1d) for layer in layers):
         order = [*packed[:1], layouts.CHANNELS, *packed[1:], layouts.ALONE, layouts.IMAGE, layouts.IMAGE_LAST]
     elif isinstance(built, nn.Module):
         is_image = bool(IMAGE_WORDS & reading.words)
@@ -76,7 +76,7 @@ def families(roles: Wanted, reading: Reading, built: Any, sizes: Mapping[str, st
             layouts.IMAGE,
             layouts.CHANNELS,
         ]
-    if any(isinstance(each, nn.Conv3d) for each in layers):
+    if any(isinstance(layer, nn.Conv3d) for layer in layers):
         order.insert(0, layouts.VIDEO)
     order += [layouts.ONE_STEP, layouts.VECTOR]
     if reading.is_batch_first(roles.query):
@@ -87,7 +87,7 @@ def families(roles: Wanted, reading: Reading, built: Any, sizes: Mapping[str, st
         order.insert(0, _stacked(batch))
     # token numbers have no axis of features
     if rank and (
-        roles.is_ids or (rank == len(layouts.ALONE.query) and any(isinstance(each, nn.Embedding) for each in layers))
+        roles.is_ids or (rank == len(layouts.ALONE.query) and any(isinstance(layer, nn.Embedding) for layer in layers))
     ):
         rank += 1
     return sorted(order, key=lambda layout: len(layout.query) != rank) if rank else order
@@ -101,7 +101,7 @@ def _channels_of(built: Any) -> dict[str, str]:
 
 def _stacked(batch: int) -> Family:
     """Rows of tokens whose batch is another axis than the first."""
-    axes = [[each for each in shape if each != "B"] for shape in (layouts.STACKED.query, layouts.STACKED.key)]
+    axes = [[size for size in shape if size != "B"] for shape in (layouts.STACKED.query, layouts.STACKED.key)]
     query, key = ([*shape[:batch], "B", *shape[batch:]] for shape in axes)
     return Family("".join(query), tuple(query), tuple(key), tuple(key))
 
@@ -113,8 +113,13 @@ def _built_of(built: Any) -> list[nn.Module]:
 
 def is_narrow(built: Any, reading: Reading) -> bool:
     """Whether widths that are primes leave a layer with nothing, or make groups of channels impossible."""
-    weights = [each for module in _built_of(built) for each in module.parameters(recurse=False) if not is_lazy(each)]
-    return built is None or "GroupNorm" in reading.words or any(each.numel() == 0 for each in weights)
+    weights = [
+        parameter
+        for module in _built_of(built)
+        for parameter in module.parameters(recurse=False)
+        if not is_lazy(parameter)
+    ]
+    return built is None or "GroupNorm" in reading.words or any(weight.numel() == 0 for weight in weights)
 
 
 def _has_weights(module: nn.Module) -> bool:

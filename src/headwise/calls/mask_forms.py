@@ -94,7 +94,7 @@ def visible(shape: Sequence[Any], way: Mapping[str, Any]) -> dict[str, str]:
 def declared_shapes(name: str, means: str, *, keys: str) -> list[list[str]]:
     """The shapes that a declared mask of an argument may have, the likeliest first. keys: their symbol."""
     shapes = LENGTHS if means == "lengths" else _ordered((*SHAPES, *DECLARED), name)
-    return [[keys if axis == "S" else axis for axis in each] for each in shapes]
+    return [[keys if axis == "S" else axis for axis in shape] for shape in shapes]
 
 
 def _ordered(shapes: Sequence[tuple[str, ...]], name: str) -> Sequence[tuple[str, ...]]:

@@ -50,7 +50,7 @@ def meanings(trees: Sequence[ast.AST], masks: Collection[str] = ()) -> dict[str,
                 if earlier is None or (meaning.is_sure and not earlier.is_sure):
                     out[name] = meaning
     found_masks = [each for name, each in out.items() if call_role(name) in ("mask", "bias") or name in masks]
-    first = next((each for each in found_masks if each.is_sure), found_masks[0] if found_masks else None)
+    first = next((mask for mask in found_masks if mask.is_sure), found_masks[0] if found_masks else None)
     if first is not None:
         out.setdefault("", first)
     return out
@@ -217,13 +217,13 @@ def _scaled(node: ast.AST) -> Iterator[ast.expr]:
 def _scaled_sign(node: ast.AST, name: str) -> int:
     """The sign with which a name is multiplied by a large number; 0: it is not."""
     signs = [_sign(each, name) for each in _scaled(node)]
-    return next((each for each in signs if each), _sign(node, name) if signs else 0)
+    return next((sign for sign in signs if sign), _sign(node, name) if signs else 0)
 
 
 def _is_left_of_one(node: ast.AST) -> bool:
     """Whether what a mask leaves of 1 is multiplied by anything: it holds ones and zeros."""
     products = [each for each in ast.walk(node) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult)]
-    sides = [side for each in products for side in (each.left, each.right) if isinstance(side, ast.BinOp)]
+    sides = [side for product in products for side in (product.left, product.right) if isinstance(side, ast.BinOp)]
     return any(
         isinstance(side.op, ast.Sub) and isinstance(side.left, ast.Constant) and side.left.value == 1 for side in sides
     )

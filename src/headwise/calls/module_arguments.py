@@ -42,7 +42,7 @@ def _filled(
     wanted = [name for name, value in draft.init.items() if value == MODULE]
     widths = _widths(draft)
     choices = [offered(name, reading.modules[name], widths, kinds) or ["torch.nn.Identity()"] for name in wanted]
-    for places in islice(sorted(product(*(range(len(each)) for each in choices)), key=sum), WAYS):
+    for places in islice(sorted(product(*(range(len(choice)) for choice in choices)), key=sum), WAYS):
         init, symbols = dict(draft.init), dict(draft.symbols)
         for name, options, at in zip(wanted, choices, places, strict=True):
             expression, more = instances.get(options[at], (options[at], {}))
@@ -92,7 +92,7 @@ def opening(target: Any, reading: Reading, namespace: Mapping[str, Any], wish: W
     params = parameters(target)
     config, candidates = config_parameter(params, reading), drafts(params, reading, wish.init)
     if config is not None and config.name not in wish.init:
-        others = [each for each in params if each is not config]
+        others = [parameter for parameter in params if parameter is not config]
         candidates = config_drafts(config, others, target, reading, namespace, wish.init)
     candidates = _furnished(candidates, target, reading, namespace)
     if wish.numbers.init:

@@ -187,7 +187,7 @@ class Demands:
             return
         wide = next((at for at, each in enumerate(names) if at and init_role(each) == "width"), rank - 1)
         between = list(BETWEEN.get(rank - 2, ("L",)))
-        if rank == len("bchw") and (wide == 1 or IMAGE <= {each.lower() for each in names}):
+        if rank == len("bchw") and (wide == 1 or IMAGE <= {name.lower() for name in names}):
             between = ["h", "w"]
         width = width_of(argument.axes)
         argument.axes = ["B", *between[: wide - 1], width, *between[wide - 1 :]][:rank] if rank > 1 else ["B"]

@@ -125,13 +125,13 @@ class Plan:
             every = list(inspect.signature(function, follow_wrapped=False).parameters.values())
         except (TypeError, ValueError):
             return (), options
-        if any(each.kind is each.VAR_KEYWORD for each in every):
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in every):
             return (), options
-        names = [each.name for each in every if each.kind is each.POSITIONAL_ONLY]
-        if any(each.kind is each.VAR_POSITIONAL for each in every):
-            declared = {each.name for each in every if each.kind is not each.VAR_POSITIONAL}
+        names = [parameter.name for parameter in every if parameter.kind is parameter.POSITIONAL_ONLY]
+        if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in every):
+            declared = {parameter.name for parameter in every if parameter.kind is not parameter.VAR_POSITIONAL}
             names += [name for name in options if name not in declared]
-            if len(names) > sum(each.kind is each.POSITIONAL_ONLY for each in every):
+            if len(names) > sum(parameter.kind is parameter.POSITIONAL_ONLY for parameter in every):
                 names = [name for name in options if name in names or _is_placed(name, every)]
         first = [name for name in names if name in options]
         return tuple(options[name] for name in first), {k: v for k, v in options.items() if k not in first}

@@ -40,7 +40,7 @@ def keeps_tokens(plan: Plan, query: str, ran: Callable[[Plan], Attempt]) -> bool
     shape, sizes = plan.call.get(query), plan.sizes(-1)
     if not plan.mask or not isinstance(shape, list):
         return True
-    have = [evaluated(str(each), sizes) for each in shape[:2]]
+    have = [evaluated(str(size), sizes) for size in shape[:2]]
     out = ran(plan).shapes[0]
     return len(out) < len(have) or list(out[: len(have)]) == have
 
@@ -90,7 +90,7 @@ def spoken_shapes(plan: Plan) -> set[str]:
 
 def has_queries(plan: Plan) -> bool:
     """Whether a plan has as many queries as one likes, not one alone."""
-    return any(each.name == "L" for each in plan.symbols)
+    return any(symbol.name == "L" for symbol in plan.symbols)
 
 
 def pinned_to(draft: Draft, numbers: Mapping[str, int]) -> Draft:
@@ -123,7 +123,7 @@ def unbuilt_drafts(symbols: Mapping[str, Named], lengths: Sequence[int], *, has_
     every |= symbols
     even = {name: replace(every.get(name, LEGEND[name]), even=True) for name in ("d", "D")}
     even = {name: symbol for name, symbol in even.items() if not symbol.equals and symbol.fixed is None}
-    fixed = [{"L": replace(LEGEND["L"], fixed=each)} for each in lengths]
+    fixed = [{"L": replace(LEGEND["L"], fixed=length)} for length in lengths]
     return [Draft({}, every), Draft({}, {**every, **even}), *(Draft({}, {**every, **each}) for each in fixed)]
 
 

@@ -131,7 +131,7 @@ def _needed(text: str, at: FailedStatement) -> tuple[int, int, Sequence[str]]:
             return need, int(match.groupdict().get("have") or other), ()
     statement = at.statement
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Tuple) and UNPACKED.search(text):
-        names = [last(each) for each in statement.targets[0].elts]
+        names = [last(element) for element in statement.targets[0].elts]
         # `*x.shape, self.heads`: what stands beside the shape is no axis
         beside = len(statement.value.elts) - 1 if isinstance(statement.value, ast.Tuple) else 0
         came = re.search(r", got (\d+)\)", text)

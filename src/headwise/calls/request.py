@@ -58,5 +58,5 @@ class Wish:
         """What the declared mask may be in a plan, with symbols for its sizes."""
         if self.mask is None:
             return [*self.numbers.masks(plan)]
-        has_keys = any(each.name == "S" for each in plan.symbols)
+        has_keys = any(symbol.name == "S" for symbol in plan.symbols)
         return [self.mask if has_keys else {**self.mask, "shape": alike(self.mask["shape"])}]

@@ -137,11 +137,11 @@ class Search:
         # without weights nothing tells one layout from another but whether keys may have a length of their own
         is_free = roles.is_triple and not bench.weights
         # a vector of a sample is no key
-        rounds = [([each], [way for way in settings if each is not CONDITIONED or not way]) for each in layouts]
+        rounds = [([layout], [way for way in settings if layout is not CONDITIONED or not way]) for layout in layouts]
         if is_free:
             # one query that has no axis of its own runs in code that needs as many keys as queries
-            apart = [[each for each in layouts if (each in LAST) is is_last] for is_last in (False, True)]
-            rounds = [(group, [each]) for group in apart for each in settings]
+            apart = [[layout for layout in layouts if (layout in LAST) is is_last] for is_last in (False, True)]
+            rounds = [(group, [setting]) for group in apart for setting in settings]
         missed: list[Plan] = []
         ways = (list(product(group, bench.drafts, among)) for group, among in rounds)
         for family, draft, is_cross in chain.from_iterable(ways):
@@ -178,8 +178,8 @@ class Search:
 
     def _with_more(self, one_query: Plan) -> Plan | None:
         """The plan with many queries that comes furthest: what runs with one query alone may be wrong with more."""
-        names = {each.name for each in one_query.symbols} | {"L"}
-        many = [plan for plan in self.bench.missed if names <= {each.name for each in plan.symbols}]
+        names = {symbol.name for symbol in one_query.symbols} | {"L"}
+        many = [plan for plan in self.bench.missed if names <= {symbol.name for symbol in plan.symbols}]
         return next((each.plan for each in furthest(many, self.user_files)), None)
 
     def _layouts(self) -> list[Family]:
@@ -193,14 +193,16 @@ class Search:
         if self.wish.ranks.get(roles.query, 0) > self.wish.ranks.get(roles.key, MOST_AXES):
             layouts = [KEYS_SHARED, KEYS_SHARED_HEADS, *layouts]
         if "_layout" in self.wish.call:
-            layouts = [each for each in layouts if each.layout == self.wish.call["_layout"]] or layouts
+            layouts = [layout for layout in layouts if layout.layout == self.wish.call["_layout"]] or layouts
         for name, axes in ((roles.query, "query"), (roles.key, "key"), (roles.value, "value")):
             if name in self.wish.ranks:
                 # what the person said stands, whether a layout is known for it or not
-                layouts = [each for each in layouts if len(getattr(each, axes)) == self.wish.ranks[name]] or layouts
+                layouts = [
+                    layout for layout in layouts if len(getattr(layout, axes)) == self.wish.ranks[name]
+                ] or layouts
             if isinstance(self.wish.call.get(name), list):
                 order = _order(self.wish.call[name])
-                layouts = [each for each in layouts if _order(getattr(each, axes)) == order] or layouts
+                layouts = [layout for layout in layouts if _order(getattr(layout, axes)) == order] or layouts
         return layouts
 
     def _turned(self, draft: Draft, family: Family) -> Plan | None:
@@ -272,7 +274,7 @@ class Search:
     def _declared(self, plan: Plan, plain: Attempt) -> Plan | None:
         """The plan with the mask that was declared, in the first of its readings that runs; None: there is none."""
         bench, name = self.bench, self.wish.masked
-        ways = [bench.renamed(masked_by(plan, name, each)) for each in self.wish.masks(plan)]
+        ways = [bench.renamed(masked_by(plan, name, mask)) for mask in self.wish.masks(plan)]
         running = [each for each in ways if bench.runs(each)]
         return next((each for each in running if bench.ran(each).sum != plain.sum), next(iter(running), None))
 

@@ -39,7 +39,9 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         every = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return []
-    named = [each for each in every if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
+    named = [
+        parameter for parameter in every if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
     if not isinstance(function, type):
         return arguments_of([*named, *keyword_arguments(function)], _owner(function), function)
     if len(every) - len(named) == len(("*args", "**kwargs")):
@@ -47,9 +49,9 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         above = next(iter(function.__mro__[maker + 1 :]), object)
         if above not in (object, nn.Module):
             names = {each.name for each in named}
-            named += [each for each in parameters(above) if each.name not in names]
+            named += [parameter for parameter in parameters(above) if parameter.name not in names]
     names = {each.name for each in named}
-    return [*named, *(each for each in keyword_arguments(function.__init__) if each.name not in names)]  # type: ignore[misc]
+    return [*named, *(argument for argument in keyword_arguments(function.__init__) if argument.name not in names)]  # type: ignore[misc]
 
 
 def _owner(function: Any) -> Any:
@@ -61,9 +63,11 @@ def _owner(function: Any) -> Any:
 def whole(target: Any, init: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
     """The class that a `functools.partial` of a class is of, and what is given to it: what is said, then its own."""
     while isinstance(target, functools.partial) and isinstance(target.func, type):
-        names = [each.name for each in parameters(target.func)]
+        names = [parameter.name for parameter in parameters(target.func)]
         arguments = {**dict(zip(names, target.args, strict=False)), **target.keywords}
-        if len(target.args) > len(names) or any(isinstance(each, Mapping | list) for each in arguments.values()):
+        if len(target.args) > len(names) or any(
+            isinstance(argument, Mapping | list) for argument in arguments.values()
+        ):
             break
         target, init = target.func, {**arguments, **(init or {})}
     return target, init
@@ -75,7 +79,7 @@ def starred(function: Any) -> list[inspect.Parameter]:
         every = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return []
-    if not any(each.kind is each.VAR_POSITIONAL for each in every):
+    if not any(parameter.kind is parameter.VAR_POSITIONAL for parameter in every):
         return []
     return [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("q", "k", "v")]
 

@@ -95,7 +95,7 @@ class Numbers:
         mask = plan.call.get("_mask")
         is_bound = isinstance(mask, Mapping) and mask["argument"] == self.mask["argument"]
         shapes = [mask["shape"]] if is_bound and isinstance(mask, Mapping) else self._mask_shapes(plan)
-        ways = (solved([*pairs, *_paired(each, self.mask["shape"])], plan.symbols) for each in shapes)
+        ways = (solved([*pairs, *_paired(shape, self.mask["shape"])], plan.symbols) for shape in shapes)
         return next((each for each in ways if each is not None), None)
 
     def masks(self, plan: Plan) -> list[dict[str, Any]]:
@@ -115,10 +115,12 @@ class Numbers:
         """The shapes that a mask may have, of as many axes as the declared one."""
         if self.mask is None:
             return []
-        keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
-        names = {each.name for each in plan.symbols}
+        keys = "S" if any(symbol.name == "S" for symbol in plan.symbols) else "L"
+        names = {symbol.name for symbol in plan.symbols}
         shapes = declared_shapes(str(self.mask["argument"]), str(self.mask["means"]), keys=keys)
-        return [list(each) for each in shapes if len(each) == len(self.mask["shape"]) and set(spoken(each)) <= names]
+        return [
+            list(shape) for shape in shapes if len(shape) == len(self.mask["shape"]) and set(spoken(shape)) <= names
+        ]
 
     def _init_pairs(self, init: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
         return _pairs(init, self.init)
@@ -211,7 +213,7 @@ def _joined(old: ast.AST, new: ast.AST, pairs: Pairs) -> Any:
             return old
         return new
     if isinstance(new, ast.Call) and isinstance(old, ast.Call):
-        values = {each.arg: each.value for each in old.keywords}
+        values = {keyword.arg: keyword.value for keyword in old.keywords}
         words = [
             ast.keyword(
                 keyword.arg,
@@ -258,7 +260,7 @@ def _is_size(text: str) -> bool:
     """Whether text is a size: symbols and whole numbers with + - * and //."""
     allowed = (ast.BinOp, ast.Name, ast.Constant, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Load)
     nodes = list(_nodes(text))
-    return bool(nodes) and all(isinstance(each, allowed) for each in nodes)
+    return bool(nodes) and all(isinstance(node, allowed) for node in nodes)
 
 
 def _nodes(text: str) -> Iterator[ast.AST]:

@@ -34,7 +34,11 @@ def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, i
     room = prod(each for each in shape if each > 0)
     for name in (each for each in free if each in inputs and each != "B" and count % max(sizes[each], 1) == 0):
         if -1 not in shape:
-            wanted = [each for each in _expressions(built) if evaluated(each, sizes) * count == room * sizes[name]]
+            wanted = [
+                expression
+                for expression in _expressions(built)
+                if evaluated(expression, sizes) * count == room * sizes[name]
+            ]
             yield from (bound_to(plan, {name: each}) for each in wanted)
         elif count % room:
             for size in dict.fromkeys(each for each in shape if each > 1 and count % each):
@@ -43,7 +47,7 @@ def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, i
         # a table of pairs is looked up with as many numbers as it has pairs
         twice = {each for each in shape if each > 1 and shape.count(each) > 1 and each != sizes[name]}
         if twice and count % sizes[name] ** 2 == 0:
-            fitting = [each for each in _expressions(built) if evaluated(each, sizes) in twice]
+            fitting = [expression for expression in _expressions(built) if evaluated(expression, sizes) in twice]
             yield from (bound_to(plan, {name: each}) for each in fitting)
     yield from _shared(plan, [each for each in shape if each > 0], count, sizes)
     heads = [name for name in free if free[name].meaning == "heads"]
@@ -56,7 +60,7 @@ def lengthened(plan: Plan, text: str, sizes: Mapping[str, int]) -> Iterator[Plan
     """Plans in which a length has the entries that an error asks of it."""
     if (match := PAST.search(text)) is None:
         return
-    for name in (each for each in free_of(plan) if each in _inputs(plan) and each != "B"):
+    for name in (symbol for symbol in free_of(plan) if symbol in _inputs(plan) and symbol != "B"):
         if sizes[name] == int(match[2]):
             longer = (replace(s, least=int(match[1]) + 1) if s.name == name else s for s in plan.symbols)
             yield replace(plan, symbols=tuple(longer))
@@ -102,7 +106,7 @@ def multiples(plan: Plan, have: int, factor: int, sizes: Mapping[str, int]) -> I
     """The length of an input that must be divided by something, as a multiple of it; both sides of an image at once."""
     free, inputs = free_of(plan), _inputs(plan)
     built = [name for name, each in free.items() if each.meaning == "parameter" and name not in inputs]
-    divisor = next((each for each in _expressions(built) if evaluated(each, sizes) == factor), "")
+    divisor = next((expression for expression in _expressions(built) if evaluated(expression, sizes) == factor), "")
     for name in (each for each in free if sizes[each] == have and each in inputs and divisor):
         images = {"h": f"n*({divisor})", "w": f"t*({divisor})"}
         yield bound_to(plan, images if name in images and set(images) <= set(free) else {name: f"n*({divisor})"})
@@ -177,11 +181,11 @@ def _inputs(plan: Plan) -> set[str]:
     """The symbols of the axes of inputs that nothing is built with."""
     built = set(spoken(list(plan.init.values())))
     used = set(spoken([value for name, value in plan.call.items() if name != "_layout"])) - built
-    return {each.name for each in plan.symbols} & used
+    return {symbol.name for symbol in plan.symbols} & used
 
 
 def free_of(plan: Plan) -> dict[str, Named]:
-    return {each.name: each for each in plan.symbols if not each.equals and each.fixed is None}
+    return {symbol.name: symbol for symbol in plan.symbols if not symbol.equals and symbol.fixed is None}
 
 
 def bound_to(plan: Plan, bound: Mapping[str, str]) -> Plan:
@@ -195,14 +199,14 @@ def narrowed(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> It
     """The plans whose angles are as wide as what they met."""
     for name, value in plan.call.items():
         if call_role(name) in ANGLED and isinstance(value, Mapping) and "polar" in str(value.get("_expr")):
-            for need in dict.fromkeys(each for each in numbers if each > 1):
+            for need in dict.fromkeys(number for number in numbers if number > 1):
                 for width in _made_of(need, sizes):
                     turned = {"_expr": f"torch.polar(torch.ones(L, {width}), torch.randn(L, {width}))"}
                     yield replace(plan, call={**plan.call, name: turned})
     angles = {name: value for name, value in plan.call.items() if call_role(name) in ANGLED}
     wide = {_width(value, sizes) for value in angles.values()} & set(numbers)
     for have in wide - {0}:
-        for need in (each for each in dict.fromkeys(numbers) if each != have and each > 1):
+        for need in (number for number in dict.fromkeys(numbers) if number != have and number > 1):
             for width in _made_of(need, sizes):
                 call = {name: _ending(value, width, have, sizes) for name, value in angles.items()}
                 yield replace(plan, call={**plan.call, **call})

@@ -98,8 +98,8 @@ def variants(
     parameters: Sequence[inspect.Parameter], reading: Reading, arguments: Mapping[str, Any]
 ) -> Iterator[Variant]:
     """The variants, those that differ in the fewest things from the likeliest first."""
-    roles = {each.name: _role(each, reading) for each in parameters}
-    needed = [each.name for each in parameters if each.default is EMPTY]
+    roles = {parameter.name: _role(parameter, reading) for parameter in parameters}
+    needed = [parameter.name for parameter in parameters if parameter.default is EMPTY]
     if "width" not in roles.values():
         unknown = [name for name in needed if roles[name] == ""]
         roles.update(dict.fromkeys(unknown[:1], "width"))
@@ -153,7 +153,7 @@ def _spreads(
     for name, role in roles.items():
         if role in ("window", "image") or name in unknown:
             sides = SIDES.get(reading.counts.get(name, 0), ())
-            size = "*".join(f"{name}_{each}" for each in sides) or name
+            size = "*".join(f"{name}_{side}" for side in sides) or name
             if isinstance(arguments.get(name), str):
                 size = arguments[name]
             square = size if sides else f"{size}*{size}"

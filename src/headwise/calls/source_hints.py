@@ -136,7 +136,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     multiplied |= {aliases[name] for name in multiplied if name in aliases}
     # what is called knows better what its mask means than a helper that is given one by the same name
     own_arguments = parameters(callee(target))
-    used = [each.name for each in own_arguments if role_of(each) == "mask"]
+    used = [argument.name for argument in own_arguments if role_of(argument) == "mask"]
     means = meanings([tree for _, tree in sorted(trees, key=lambda each: not _is_called(each[0], target))], used)
     if str(getattr(target if isinstance(target, type) else type(target), "__module__", "")).startswith("torch.nn"):
         means = {"": Meaning("blocked")}
@@ -170,7 +170,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
 def _is_own(function: Callable[..., Any], target: Any) -> bool:
     """Whether a function is a method of a target."""
     kind = target if isinstance(target, type) else type(target)
-    every = (each for base in kind.__mro__ for each in vars(base).values() if callable(each))
+    every = (attribute for base in kind.__mro__ for attribute in vars(base).values() if callable(attribute))
     return any(function is inspect.unwrap(each) for each in every)
 
 
@@ -203,7 +203,7 @@ def _bound(tree: ast.AST, by: str = "heads") -> Iterator[str]:
                 yield left
         elif by == "heads" and isinstance(node, ast.Call) and last(node.func) in ("divmod", "MultiheadAttention"):
             # torch's own layer asks for the same
-            yield from [last(each) for each in node.args[:1] if len(node.args) >= len(("width", "heads"))]
+            yield from [last(argument) for argument in node.args[:1] if len(node.args) >= len(("width", "heads"))]
 
 
 def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
@@ -258,7 +258,7 @@ def _choices(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and last(node.left):
             comparator = node.comparators[0]
             words = [getattr(each, "value", None) for each in getattr(comparator, "elts", [comparator])]
-            if all(isinstance(each, str) for each in words):
+            if all(isinstance(word, str) for word in words):
                 yield last(node.left), tuple(map(str, words))
 
 
@@ -273,4 +273,6 @@ def _along(tree: ast.AST) -> Iterator[str]:
     """What a function, and no class that is built, is told of an axis: `softmax(x, dim=self.axis)`."""
     for node in nodes_of(tree):
         if isinstance(node, ast.Call) and last(node.func)[:1].islower():
-            yield from (last(each.value) for each in node.keywords if each.arg in ALONG and last(each.value))
+            yield from (
+                last(keyword.value) for keyword in node.keywords if keyword.arg in ALONG and last(keyword.value)
+            )

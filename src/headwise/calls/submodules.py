@@ -48,20 +48,24 @@ def asked_modules(methods: Sequence[Written]) -> dict[str, Asked]:
     if maker is None:
         return {}
     args = [*maker.args.posonlyargs, *maker.args.args, *maker.args.kwonlyargs]
-    names = {each.arg for each in args} - {"self"}
+    names = {argument.arg for argument in args} - {"self"}
     kept: dict[str, str] = {}
     for node in nodes_of(maker):
         for target, value in _assigned(node):
             if isinstance(target, ast.Attribute) and isinstance(value, ast.Name) and value.id in names:
                 kept[target.attr] = value.id
-    kinds = {each.arg: last(each.annotation) for each in args if each.annotation}
-    out = {each.arg: Asked(1) for each in args if each.annotation and TYPES.search(ast.unparse(each.annotation))}
+    kinds = {argument.arg: last(argument.annotation) for argument in args if argument.annotation}
+    out = {
+        argument.arg: Asked(1)
+        for argument in args
+        if argument.annotation and TYPES.search(ast.unparse(argument.annotation))
+    }
     for tree in methods:
         for node in nodes_of(tree):
-            if not isinstance(node, ast.Call) or any(isinstance(each, ast.Starred) for each in node.args):
+            if not isinstance(node, ast.Call) or any(isinstance(argument, ast.Starred) for argument in node.args):
                 continue
             # what is handed on as **options is no argument of its own
-            count, function = len(node.args) + sum(each.arg is not None for each in node.keywords), node.func
+            count, function = len(node.args) + sum(keyword.arg is not None for keyword in node.keywords), node.func
             if tree is maker and isinstance(function, ast.Name) and function.id in names:
                 out[function.id] = Asked(count, is_made=True)
             elif isinstance(function, ast.Attribute) and last(function.value) == "self" and function.attr in kept:
@@ -112,7 +116,7 @@ def _fitting(asked: Asked, kinds: Mapping[str, Any]) -> Iterator[str]:
     names = sorted(kinds, key=lambda name: (not is_of_kind(kinds[name]), "attention" not in name.lower()))
     for name in names:
         arguments = parameters(callee(kinds[name]))
-        needed = sum(each.default is EMPTY for each in arguments)
+        needed = sum(argument.default is EMPTY for argument in arguments)
         if needed <= asked.count <= len(arguments):
             yield name
 

@@ -71,7 +71,7 @@ PLACES = frozenset({"B", "L", "S", "H", "d", *MORE})
 
 def width_of(axes: Sequence[Any]) -> str:
     """The axis of the features among those of an input."""
-    return next((str(each) for each in axes if str(each) not in PLACES), "D")
+    return next((str(axis) for axis in axes if str(axis) not in PLACES), "D")
 
 
 def layout_of(axes: Sequence[Any]) -> dict[str, str]:

@@ -75,7 +75,7 @@ def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
         return Attempt(TypeError("the call gave no tensor of real numbers"), shapes)
     if not given[0].numel():
         return Attempt(ValueError("the call gave an empty tensor"), shapes)
-    if finite and not all(bool(torch.isfinite(each).all()) for each in given[:1]):
+    if finite and not all(bool(torch.isfinite(tensor).all()) for tensor in given[:1]):
         return Attempt(FloatingPointError("the call gave numbers that are not finite"), shapes)
     return Attempt(None, shapes, float(given[0].abs().sum()))
 
@@ -83,7 +83,7 @@ def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
 def in_single(target: Any, plan: Plan) -> Any:
     """What a class builds, with its weights in float32 where it chose less: inputs are, and what runs is found so."""
     is_own = isinstance(plan.target, type) and isinstance(target, nn.Module)
-    if is_own and any(each.dtype in HALVES for each in target.parameters()):
+    if is_own and any(parameter.dtype in HALVES for parameter in target.parameters()):
         return target.float()
     return target
 
@@ -218,7 +218,10 @@ def _as_one(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[
     if len(a) != 1 or len(b) != 1 or sum(a[0] in spoken(value) for value in plan.call.values()) != 1:
         return []
     return [
-        replace(plan, symbols=tuple(replace(each, equals=a[0]) if each.name == b[0] else each for each in plan.symbols))
+        replace(
+            plan,
+            symbols=tuple(replace(symbol, equals=a[0]) if symbol.name == b[0] else symbol for symbol in plan.symbols),
+        )
     ]
 
 
@@ -232,7 +235,7 @@ def _joined(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[
     for a, b in pairs:
         if _size(inputs[a][-1], sizes) + _size(inputs[b][-1], sizes) != have:
             continue
-        labels = {each.name: each.said or each.name for each in plan.symbols}
+        labels = {symbol.name: symbol.said or symbol.name for symbol in plan.symbols}
         for x in sorted(widths, key=lambda width: not _resembles(a, width, labels)):
             for y in widths:
                 if x != y and _size(x, sizes) + _size(y, sizes) == need:

@@ -57,7 +57,7 @@ def _checked(arguments: Any, option: str, parameters: Sequence[inspect.Parameter
         return {}
     if not isinstance(arguments, Mapping):
         raise refusal("refuse.calls.object", option=option, given=repr(arguments))
-    names = [each.name for each in parameters]
+    names = [parameter.name for parameter in parameters]
     for name, value in arguments.items():
         is_known = name in names or (option == "--call" and name in OPTIONS)
         if not is_known and names:
@@ -82,13 +82,13 @@ def _check_value(option: str, name: str, value: Any) -> None:
 
 
 def _check_mask(mask: Mapping[str, Any], parameters: Sequence[inspect.Parameter]) -> None:
-    names = [each.name for each in parameters]
+    names = [parameter.name for parameter in parameters]
     argument, means, shape = (mask.get(key) for key in ("argument", "means", "shape"))
     is_right = (
         (argument in names or not names)
         and means in MEANS
         and isinstance(shape, list)
-        and all(isinstance(each, int | str) for each in shape)
+        and all(isinstance(size, int | str) for size in shape)
         and mask.get("dtype", "bool") in DTYPES
     )
     if not is_right:

@@ -23,7 +23,7 @@ WIDE = 24
 
 def step_of(trees: Sequence[ast.FunctionDef]) -> int:
     """A multiple of what must divide each width; 1: nothing, or more than a small layer has."""
-    divisor = lcm(*(each for tree in trees for each in _steps(tree) if LEAST <= each <= MOST))
+    divisor = lcm(*(step for tree in trees for step in _steps(tree) if LEAST <= step <= MOST))
     return divisor * -(-WIDE // divisor) if 1 < divisor <= MOST else 1
 
 
@@ -45,8 +45,8 @@ def _steps(tree: ast.FunctionDef) -> Iterator[int]:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and init_role(last(node.left)) == "width":
             yield _whole(node.right, defaults)
         elif isinstance(node, ast.Call) and last(node.func) == "GroupNorm":
-            groups = [each.value for each in node.keywords if each.arg == "num_groups"] or node.args
-            yield from (_whole(each, defaults) for each in groups[:1])
+            groups = [keyword.value for keyword in node.keywords if keyword.arg == "num_groups"] or node.args
+            yield from (_whole(group, defaults) for group in groups[:1])
 
 
 def _defaults(tree: ast.FunctionDef) -> dict[str, int]:

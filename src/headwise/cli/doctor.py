@@ -119,7 +119,9 @@ def _fix(
     from headwise.targets import bytes_like, parse, python_of
 
     findings = Diagnosis.from_dict(diagnosis).findings
-    after = {name: fixed(text, [each for each in findings if each.file == name]) for name, text in texts.items()}
+    after = {
+        name: fixed(text, [finding for finding in findings if finding.file == name]) for name, text in texts.items()
+    }
     changed = [name for name, text in texts.items() if after[name] != text]
     if not changed:
         if diagnosis["verdict"] != "sound":

@@ -131,7 +131,7 @@ class _Worded(click.Command):
 
     def _list(self, ctx: click.Context, formatter: click.HelpFormatter, heading: str, kind: type) -> None:
         """A section of the parameters of one kind, if there are any."""
-        records = [each.get_help_record(ctx) for each in self.get_params(ctx) if isinstance(each, kind)]
+        records = [parameter.get_help_record(ctx) for parameter in self.get_params(ctx) if isinstance(parameter, kind)]
         if records:
             with _section(formatter, heading, language(ctx)):
                 formatter.write_dl([record for record in records if record is not None])
@@ -249,7 +249,7 @@ def _without_language(args: Sequence[str]) -> list[str]:
     """What a command line holds besides the language."""
     if args[:1] == ["--lang"] and args[1:2] and args[1] in LANGUAGES:
         return list(args[2:])
-    return [each for each in args if each not in {f"--lang={name}" for name in LANGUAGES}]
+    return [argument for argument in args if argument not in {f"--lang={name}" for name in LANGUAGES}]
 
 
 def _usage(error: click.UsageError, ctx: click.Context) -> str:

@@ -26,7 +26,7 @@ def named_tensors(plan: Plan, args: tuple[Any, ...], options: Mapping[str, Any])
 
 def source_numbers(plan: Plan, names: Iterable[str]) -> dict[str, int]:
     """The number of each argument in marks; keys that all batch elements share are numbered as what is learned is."""
-    batches = {each.name for each in plan.symbols if each.meaning == "batch"}
+    batches = {symbol.name for symbol in plan.symbols if symbol.meaning == "batch"}
     own = {
         name: batches & _words(" ".join(map(str, spec))) for name, spec in plan.call.items() if isinstance(spec, list)
     }
@@ -46,9 +46,9 @@ def declared(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | None
         spec = spec.get("_ids")
     if not isinstance(spec, list) or len(spec) != tensor.ndim or tensor.ndim == 0:
         return None
-    meanings = {each.name: each.meaning for each in plan.symbols}
+    meanings = {symbol.name: symbol.meaning for symbol in plan.symbols}
     roles = []
-    axis_meanings = [{meanings[each] for each in meanings if each in _words(str(text))} for text in spec]
+    axis_meanings = [{meanings[symbol] for symbol in meanings if symbol in _words(str(text))} for text in spec]
     layout = str(plan.call.get("_layout", ""))
     if len(layout) == len(spec) and "D" in layout and not is_ids:
         # a number of channels may be a size of its own
@@ -75,7 +75,7 @@ def state_marks(plan: Plan, name: str, tensor: Tensor, source: int) -> Marks | N
     spec = plan.call.get(name)
     if name == plan.mask or not isinstance(spec, list) or len(spec) != len(("B", "D")) or tensor.ndim != len(spec):
         return None
-    is_batch = any(each.name == spec[0] and each.meaning == "batch" for each in plan.symbols)
+    is_batch = any(symbol.name == spec[0] and symbol.meaning == "batch" for symbol in plan.symbols)
     return tokens(tuple(tensor.shape), ("sample", "feature"), source) if is_batch else None
 
 

@@ -60,7 +60,7 @@ class AttentionOps:
     @property
     def softmax(self) -> MarkedOp | None:
         """The operation of the path that normalises the scores."""
-        return next((each for each in self.path if each.last in SOFTMAXES), None)
+        return next((entry for entry in self.path if entry.last in SOFTMAXES), None)
 
     @property
     def has_weights_left(self) -> bool:
@@ -109,7 +109,7 @@ def _attentions(run: Run) -> list[AttentionOps]:
         if entry.joint is None:
             continue
         kinds = [None if each is None else each.kind for each in operand_marks(entry)]
-        if sorted(str(each) for each in kinds) != ["pair", "token"]:
+        if sorted(str(kind) for kind in kinds) != ["pair", "token"]:
             continue
         left = kinds[0] == "pair"
         weights = entry.joint.a if left else entry.joint.b
@@ -120,7 +120,7 @@ def _attentions(run: Run) -> list[AttentionOps]:
         if marks is None:
             continue
         letters = entry.joint.left if left else entry.joint.right
-        looks = looking(marks, [letters.index(each) for each in entry.joint.summed])
+        looks = looking(marks, [letters.index(axis) for axis in entry.joint.summed])
         out.append(AttentionOps(scores, tuple(path), entry, looks))
     return out
 
@@ -138,7 +138,7 @@ def operand_marks(entry: MarkedOp) -> tuple[Marks | None, Marks | None]:
 
 def _scores(path: Sequence[MarkedOp], values: Marks | None) -> MarkedOp | None:
     """The product of tokens on a path; of several that are added, the one of the tokens of the values."""
-    products = [each for each in path if is_scores(each)]
+    products = [op for op in path if is_scores(op)]
     if len(products) < 2 or values is None or values.kind != "token":
         return next(iter(products), None)
     value_sources = set(torch.unique(source_of(values.arrays["t"])).tolist()) - {-1}
@@ -159,7 +159,7 @@ def is_scores(entry: MarkedOp) -> bool:
     """Whether an operation multiplies tokens with tokens and sums an axis."""
     if entry.joint is None:
         return False
-    return all(each is not None and each.kind == "token" for each in operand_marks(entry))
+    return all(marks is not None and marks.kind == "token" for marks in operand_marks(entry))
 
 
 def is_laid_over(entry: MarkedOp) -> bool:

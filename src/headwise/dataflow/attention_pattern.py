@@ -117,7 +117,7 @@ def _of_layer(entry: MarkedOp) -> AttentionPattern | None:
     asked = Rebound(entry.function, {**changed, "need_weights": True, "average_attn_weights": False})
     with torch.no_grad():
         weights = asked(*entry.args, **entry.options)[1]
-    x, y = (each.arrays["t"][..., 0] if module.batch_first else each.arrays["t"][..., 0].T for each in token_marks)
+    x, y = (marks.arrays["t"][..., 0] if module.batch_first else marks.arrays["t"][..., 0].T for marks in token_marks)
     if weights.shape != (x.shape[0], module.num_heads, x.shape[1], y.shape[1]):
         return None
     h = torch.arange(module.num_heads)[None, :, None, None].expand(weights.shape)
@@ -150,7 +150,7 @@ def allowed_by(run: Run, samples: int, rows: int, columns: int) -> Tensor | None
         attend = ~attend
     elif means == "additive":
         attend = mask > -1
-    meanings = {each.name: each.meaning for each in run.plan.symbols}
+    meanings = {symbol.name: symbol.meaning for symbol in run.plan.symbols}
     if len(shape) > 1 and meanings.get(shape[-1]) == "batch" and attend.ndim < 4:
         # batch last, as in models with sequence-first layout
         attend, shape = attend.movedim(-1, 0), [shape[-1], *shape[:-1]]

@@ -63,7 +63,7 @@ def _softmaxes(operations: Sequence[Operation]) -> set[int]:
     """The indices of softmax calls, and of quotients of a tensor by its sum."""
     indices, sums = set(), {}
     for at, operation in enumerate(operations):
-        input_numbers = [each.number for each in operation.inputs]
+        input_numbers = [tensor.number for tensor in operation.inputs]
         if "softmax" in _last(operation) and input_numbers:
             indices.add(at)
         elif operation.name == "sum" and input_numbers and operation.outputs:
@@ -90,7 +90,7 @@ def _before(softmaxes: set[int], operations: Sequence[Operation]) -> tuple[set[i
                 scores.add(place)
                 continue
             between.add(place)
-            sizes = {each.shape for each in operation.outputs}
+            sizes = {tensor.shape for tensor in operation.outputs}
             wanted |= {
                 tensor.number for tensor in operation.inputs if tensor.shape in sizes or is_movement(operation.function)
             }
@@ -108,7 +108,7 @@ def _kind(
 ) -> str:
     name, last = operation.name, _last(operation)
     input_numbers = operation.taken
-    has_weight = any(sources.get(each.number, Origin("made")).kind == "parameter" for each in operation.inputs)
+    has_weight = any(sources.get(tensor.number, Origin("made")).kind == "parameter" for tensor in operation.inputs)
     if last == "scaled_dot_product_attention":
         return "attention"
     if last in DROPOUTS:
@@ -125,7 +125,9 @@ def _kind(
         return "bias"
     if name in SCALES and not input_numbers & (flow.weights | flow.context):
         return (
-            "scale" if sum(each.value is not None and each.value.numel() > 1 for each in operation.inputs) == 1 else ""
+            "scale"
+            if sum(tensor.value is not None and tensor.value.numel() > 1 for tensor in operation.inputs) == 1
+            else ""
         )
     if last in NORMS:
         return "norm"
@@ -142,7 +144,7 @@ def _moving(operation: Operation, axes: Axes, flow: _Flow) -> str:
         return "merge" if operation.taken & flow.context else "join"
     if not is_movement(operation.function) and name != "rearrange":
         return ""
-    if any(_is_mixed(each) for each in output_axes) and not any(_is_mixed(each) for each in input_axes):
+    if any(_is_mixed(axis) for axis in output_axes) and not any(_is_mixed(axis) for axis in input_axes):
         return "mixed"
     sizes = [prod(each.shape) for each in (*operation.inputs[:1], *operation.outputs[:1])]
     if name in PARTS and not (name == "index" and sizes[:1] == sizes[1:]):
@@ -169,10 +171,10 @@ def _follow(operation: Operation, kind: str, flow: _Flow) -> None:
     elif kind == "project_out":
         return
     elif kind in ("dropout", "mask", "mask_weights", "scale", "") or is_movement(operation.function):
-        shapes = {each.shape for each in operation.inputs if each.number in flow.weights}
+        shapes = {tensor.shape for tensor in operation.inputs if tensor.number in flow.weights}
         is_moved = is_movement(operation.function)
         if input_numbers & flow.weights:
-            flow.weights |= {each.number for each in operation.outputs if is_moved or each.shape in shapes}
+            flow.weights |= {tensor.number for tensor in operation.outputs if is_moved or tensor.shape in shapes}
         if input_numbers & flow.context:
             flow.context |= output_numbers
     elif kind in ("merge", "join") and input_numbers & flow.context:
@@ -181,7 +183,7 @@ def _follow(operation: Operation, kind: str, flow: _Flow) -> None:
 
 def _hides(operation: Operation, flow: _Flow) -> bool:
     """Whether a sum adds a mask: an operand with large negative values that is no score."""
-    return any(_lowest(each.value) <= HIDDEN for each in operation.inputs if each.number not in flow.scores)
+    return any(_lowest(tensor.value) <= HIDDEN for tensor in operation.inputs if tensor.number not in flow.scores)
 
 
 def _lowest(value: Tensor | None) -> float:
@@ -191,7 +193,7 @@ def _lowest(value: Tensor | None) -> float:
 
 
 def _has_heads(axes: Sequence[str]) -> bool:
-    return any(each in ("H", "Hkv") for each in axes)
+    return any(axis in ("H", "Hkv") for axis in axes)
 
 
 def _is_folded(axis: str) -> bool:

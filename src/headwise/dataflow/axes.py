@@ -34,9 +34,9 @@ class Shape:
 
     def said(self, *, real: bool = False) -> str:
         """The shape as text: "[B, L, H*d]"; real: in numbers."""
-        return f"[{', '.join(each.said(real=real) for each in self.axes)}]"
+        return f"[{', '.join(axis.said(real=real) for axis in self.axes)}]"
 
     @property
     def is_scrambled(self) -> bool:
         """Whether an axis mixes several axes of the source."""
-        return any(each.scrambled for each in self.axes)
+        return any(axis.scrambled for axis in self.axes)

@@ -58,12 +58,12 @@ class Names:
         """The axes of an operation, once for each row and in the order of the rows."""
         operations = row.operations
         inputs = tuple(
-            self._taken(first.number, sizes) for first, sizes in _beside([each.inputs for each in operations])
+            self._taken(first.number, sizes) for first, sizes in _beside([operation.inputs for operation in operations])
         )
-        results = tuple(sizes for _, sizes in _beside([each.outputs for each in operations]))
+        results = tuple(sizes for _, sizes in _beside([operation.outputs for operation in operations]))
         op = OperationAxes(
             row.first.function, inputs, results, row.first.arguments, self._moves(row),
-            tuple(len(each.inputs) for each in operations),
+            tuple(len(operation.inputs) for operation in operations),
         )  # fmt: skip
         output_axes = outputs(op)
         for tensor, axes in zip(row.first.outputs, output_axes, strict=False):
@@ -73,7 +73,9 @@ class Names:
 
     def inputs_of(self, operations: Sequence[Operation]) -> tuple[Axes, ...]:
         """The axes of the inputs of an operation that failed in every run."""
-        return tuple(self._taken(first.number, sizes) for first, sizes in _beside([each.inputs for each in operations]))
+        return tuple(
+            self._taken(first.number, sizes) for first, sizes in _beside([operation.inputs for operation in operations])
+        )
 
     def shown(self, row: Row, named: RowAxes) -> tuple[Axes, ...]:
         """The axes of the inputs in the source, without the weights of a layer."""
@@ -93,14 +95,14 @@ class Names:
         if not pieces:
             return "1"
         texts = [self._piece(piece) for piece in pieces]
-        if len(texts) > 1 and not any(isinstance(each, Part) for each in pieces):
+        if len(texts) > 1 and not any(isinstance(piece, Part) for piece in pieces):
             total = self.expressions.name(whole(pieces, self._runs))
             # the name of the whole is shorter than halves and unnamed parts, and clearer for copies that are next to
             # their source: key heads that are repeated for the query heads
             is_repeated = isinstance(pieces[-1], Atom) and pieces[-1].is_copied
-            if (is_repeated and total.isidentifier()) or any(UNKNOWN in each for each in texts):
+            if (is_repeated and total.isidentifier()) or any(UNKNOWN in text for text in texts):
                 return total
-            if total != UNKNOWN and any("//" in each for each in texts):
+            if total != UNKNOWN and any("//" in text for text in texts):
                 return total
         return multiplied(texts)
 
@@ -113,7 +115,7 @@ class Names:
         for slow, fast in piece.halves.values():
             halves = multiplied([self._piece(slow), self._piece(fast)])
             # in the order of the split, where all parts have names; a third of three widths is a width
-            if all(each.isidentifier() or (each.isdigit() and "*" not in text) for each in halves.split("*")):
+            if all(word.isidentifier() or (word.isdigit() and "*" not in text) for word in halves.split("*")):
                 return halves
             if text == UNKNOWN and UNKNOWN not in halves:
                 return halves
@@ -142,8 +144,11 @@ class Names:
         if set(sizes) == {1}:
             return ()
         factors = text.replace(" ", "").split("*")
-        factor_sizes = [self._sizes.get(each) for each in factors]
-        if len(factors) > 1 and product([each for each in factor_sizes if each is not None], self._runs) == sizes:
+        factor_sizes = [self._sizes.get(factor) for factor in factors]
+        if (
+            len(factors) > 1
+            and product([factor_size for factor_size in factor_sizes if factor_size is not None], self._runs) == sizes
+        ):
             return tuple(Atom(each, name) for name, each in zip(factors, factor_sizes, strict=True) if each is not None)
         return (Atom(sizes, text if text.isidentifier() else ""),)
 
@@ -153,16 +158,16 @@ class Names:
     def _moves(self, row: Row) -> tuple[Laid | None, ...] | None:
         """The layout of each result over the first input, in all runs; None: the operation is no movement."""
         moves = [follower.moves.get(place) for follower, place in zip(self._followers, row.places, strict=True)]
-        if any(each is None for each in moves):
+        if any(move is None for move in moves):
             return None
-        return tuple(_digits(each) for each in zip(*[each for each in moves if each is not None], strict=False))
+        return tuple(_digits(each) for each in zip(*[move for move in moves if move is not None], strict=False))
 
 
 def multiplied(factors: Sequence[str]) -> str:
     """A product as text, with brackets around sums and floored quotients."""
     if len(factors) == 1:
         return factors[0]
-    return "*".join(f"({each})" if _is_sum(each) or "//" in each else each for each in factors)
+    return "*".join(f"({factor})" if _is_sum(factor) or "//" in factor else factor for factor in factors)
 
 
 def _is_sum(text: str) -> bool:
@@ -177,10 +182,10 @@ def _is_sum(text: str) -> bool:
 
 def _digits(moves: Sequence[Moved]) -> Laid | None:
     """The digits of one result in all runs; None: they are not of one form."""
-    if any(each.axes is None for each in moves):
+    if any(move.axes is None for move in moves):
         return None
     axes = []
-    for axis_digits in zip(*[each.axes for each in moves if each.axes is not None], strict=False):
+    for axis_digits in zip(*[move.axes for move in moves if move.axes is not None], strict=False):
         if len({len(digits) for digits in axis_digits}) > 1:
             return None
         axes.append(
@@ -189,7 +194,7 @@ def _digits(moves: Sequence[Moved]) -> Laid | None:
                 for level in zip(*axis_digits, strict=True)
             )
         )
-    return Laid(tuple(axes), all(each.is_whole for each in moves), tuple(each.start for each in moves))
+    return Laid(tuple(axes), all(move.is_whole for move in moves), tuple(move.start for move in moves))
 
 
 def _beside(many: Sequence[Sequence[TensorSeen]]) -> Iterator[tuple[TensorSeen, tuple[Sizes, ...]]]:

@@ -130,7 +130,7 @@ def _chain(pieces: Sequence[Piece], runs: int) -> list[_Run]:
 
 def _is_clean(at: Sizes, runs: Sequence[_Run]) -> bool:
     """Whether a boundary divides one of the runs evenly."""
-    return any(divides(each.low, at) and divides(at, each.high) for each in runs)
+    return any(divides(run.low, at) and divides(at, run.high) for run in runs)
 
 
 def _bijection(pieces: list[Piece], moved: Sequence[Sequence[Digit]], runs: int) -> Axes:
@@ -140,8 +140,8 @@ def _bijection(pieces: list[Piece], moved: Sequence[Sequence[Digit]], runs: int)
     wanted = [_Run(digit.stride, times(digit.stride, digit.sizes)) for _, digit in asked]
     bounds = [each.low for each in wanted if _is_clean(each.low, source_runs)]
     bounds += [each.high for each in wanted if _is_clean(each.high, source_runs)]
-    bounds += [each.low for each in source_runs if _is_clean(each.low, wanted)]
-    bounds += [each.high for each in source_runs if _is_clean(each.high, wanted)]
+    bounds += [source_run.low for source_run in source_runs if _is_clean(source_run.low, wanted)]
+    bounds += [source_run.high for source_run in source_runs if _is_clean(source_run.high, wanted)]
     common: list[Sizes] = []
     for bound in sorted(set(bounds)):
         if not common or divides(common[-1], bound):
@@ -193,8 +193,8 @@ def _segments(run: _Run, bounds: Sequence[Sizes]) -> list[_Run]:
 
 def _around(segment: _Run, bounds: Sequence[Sizes]) -> tuple[Sizes, Sizes]:
     """The nearest bounds around a segment."""
-    low = max((each for each in bounds if not _above(each, segment.low)), default=segment.low)
-    high = min((each for each in bounds if not _above(segment.high, each)), default=segment.high)
+    low = max((bound for bound in bounds if not _above(bound, segment.low)), default=segment.low)
+    high = min((bound for bound in bounds if not _above(segment.high, bound)), default=segment.high)
     return low, high
 
 
@@ -254,7 +254,7 @@ def _taken(pieces: list[Piece], digit: Digit, start: Sizes) -> Pieces:
 
 def unmixed(part: Part) -> list[Atom]:
     """The atoms of a mixed part, through nested groups."""
-    return [atom for each in part.group.originals for atom in (unmixed(each) if isinstance(each, Part) else [each])]
+    return [atom for axis in part.group.originals for atom in (unmixed(axis) if isinstance(axis, Part) else [axis])]
 
 
 def whole(pieces: Pieces, runs: int) -> Sizes:

@@ -178,7 +178,7 @@ def _joined(op: OperationAxes) -> tuple[Axes | None, ...]:
         # one input for each head, side by side
         axes[dim] = (Atom(op.counts), *joined_axis)
     else:
-        axes[dim] = (Atom(op.results[0][dim], joined=tuple(each[dim] for each in whole_inputs)),)
+        axes[dim] = (Atom(op.results[0][dim], joined=tuple(whole_input[dim] for whole_input in whole_inputs)),)
     return (tuple(axes),)
 
 

@@ -38,7 +38,7 @@ class Einsum:
 
     def spread(self, marks: Tensor, letters: str, shape: tuple[int, ...]) -> Tensor:
         """The marks of an operand broadcast to the result, at index 0 of the summed axes."""
-        kept = [each for each in letters if each in self.out]
+        kept = [letter for letter in letters if letter in self.out]
         for axis in reversed(range(len(letters))):
             if letters[axis] not in self.out:
                 marks = marks.select(axis, 0)
@@ -80,7 +80,7 @@ def contraction(function: str, args: tuple[Any, ...], options: Mapping[str, Any]
     """The contraction that a call of torch computes; None: it is no product of two tensors."""
     last = function.rpartition(".")[2]
     operands = [*args, *[value for name, value in options.items() if name not in ("out",)]]
-    tensors = [each for each in operands if isinstance(each, Tensor)]
+    tensors = [operand for operand in operands if isinstance(operand, Tensor)]
     if last in PRODUCTS and len(tensors) >= 2:
         return _product(tensors[0], tensors[1])
     if last == "__rmatmul__" and len(tensors) >= 2:
@@ -105,7 +105,7 @@ def _tensordot(a: Tensor, b: Tensor, dims: Any) -> Einsum | None:
         dims = (range(a.ndim - dims, a.ndim), range(dims))
     if not isinstance(dims, tuple | list) or len(dims) != 2:
         return None
-    sides = [[each] if isinstance(each, int) else list(each) for each in dims]
+    sides = [[dim] if isinstance(dim, int) else list(dim) for dim in dims]
     left = list(string.ascii_lowercase[: a.ndim])
     right = list(string.ascii_uppercase[: b.ndim])
     for left_axis, right_axis in zip(*sides, strict=True):
@@ -166,7 +166,7 @@ def _parsed(values: list[Any]) -> tuple[list[Tensor], list[str], str] | None:
     terms = left.split(",")
     if len(operands) != len(terms):
         return None
-    spare = [each for each in string.ascii_letters if each not in equation]
+    spare = [letter for letter in string.ascii_letters if letter not in equation]
     counts = [operand.ndim - len(term.replace("...", "")) for operand, term in zip(operands, terms, strict=True)]
     dots = "".join(spare[: max([count for count, term in zip(counts, terms, strict=True) if "..." in term], default=0)])
     if not arrow:

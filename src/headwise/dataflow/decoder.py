@@ -273,7 +273,7 @@ def axes_of(spec: Any) -> list[str]:
     """The axes of an argument as a plan has it, those of token numbers too; none of anything else."""
     if isinstance(spec, Mapping):
         spec = spec.get("_ids", [])
-    return [str(each) for each in spec] if isinstance(spec, list) else []
+    return [str(axis) for axis in spec] if isinstance(spec, list) else []
 
 
 def _narrowed(value: Any, spec: Any, first: int, end: int, total: int) -> Any:

@@ -49,7 +49,7 @@ class Owners:
         for at, axis in enumerate(axes):
             factors = axis.text.split("*")
             head = next((n for n, each in enumerate(factors) if each in HEADS), None)
-            factor_sizes = [self._sizes.get(each, int(each) if each.isdigit() else 0) for each in factors]
+            factor_sizes = [self._sizes.get(factor, int(factor) if factor.isdigit() else 0) for factor in factors]
             if head is None or prod(factor_sizes) != tensor.shape[at] or not prod(factor_sizes):
                 continue
             heads = {"axis": at, "each": prod(factor_sizes[head + 1 :])}

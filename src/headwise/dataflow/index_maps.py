@@ -51,13 +51,15 @@ def moved(
     def instead(value: Any) -> Any:
         if value is source:
             return numbers
-        if isinstance(value, tuple | list) and any(isinstance(each, Tensor) for each in value):
+        if isinstance(value, tuple | list) and any(isinstance(tensor, Tensor) for tensor in value):
             return type(value)([instead(each) for each in value])
         return value
 
     try:
         with torch.no_grad():
-            result = function(*(instead(each) for each in args), **{name: instead(v) for name, v in options.items()})
+            result = function(
+                *(instead(argument) for argument in args), **{name: instead(v) for name, v in options.items()}
+            )
     except Exception:  # noqa: BLE001  a call that refuses the numbered entries has no layout
         return None
     results = list(result) if isinstance(result, tuple | list) else [result]
@@ -75,8 +77,8 @@ def _laid(places: Tensor, count: int) -> Moved:
     rebuilt = places[origin].clone()
     axes = []
     for axis in range(places.ndim):
-        line = places[tuple(slice(None) if each == axis else 0 for each in range(places.ndim))] - places[origin]
-        rebuilt = rebuilt + line.reshape([-1 if each == axis else 1 for each in range(places.ndim)])
+        line = places[tuple(slice(None) if at == axis else 0 for at in range(places.ndim))] - places[origin]
+        rebuilt = rebuilt + line.reshape([-1 if at == axis else 1 for at in range(places.ndim)])
         digits = _digits(line.tolist(), DEEPEST)
         if digits is None:
             return Moved(None, is_whole)

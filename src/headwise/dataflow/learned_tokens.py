@@ -42,10 +42,10 @@ class LearnedTokens:
         number, last = operation.inputs[0].number, operation.function.rpartition(".")[2]
         if not isinstance(first, nn.Parameter) and number not in self.reshaped:
             return None
-        if last in SHAPES and [prod(each.shape) for each in operation.outputs] == [first.numel()]:
+        if last in SHAPES and [prod(tensor.shape) for tensor in operation.outputs] == [first.numel()]:
             self.reshaped.add(operation.outputs[0].number)
             return None
-        if last in COPIES and any(prod(each.shape) > first.numel() for each in operation.outputs):
+        if last in COPIES and any(prod(tensor.shape) > first.numel() for tensor in operation.outputs):
             source = self.copied.setdefault(number, COPIED + len(self.copied))
         elif last in LAYERS:
             source = LEARNED + number

@@ -33,7 +33,7 @@ def contracted(
         place = next((at for at, each in enumerate(input_tensors) if each is operand), None)
         sides.append(None if place is None else input_marks[place])
     a, b = sides
-    if any(each is not None and each.kind == "lost" for each in sides):
+    if any(side is not None and side.kind == "lost" for side in sides):
         return LOST
     if a is not None and b is not None:
         if a.kind == "token" and b.kind == "token":
@@ -94,7 +94,7 @@ def _weighted(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Mark
     pair, letters, value, value_letters = (
         (a, joint.left, b, joint.right) if a.kind == "pair" else (b, joint.right, a, joint.left)
     )
-    looked = looking(pair, [letters.index(each) for each in joint.summed])
+    looked = looking(pair, [letters.index(axis) for axis in joint.summed])
     heads = joint.spread(pair.arrays["h"], letters, shape)
     features = joint.spread(value.arrays["f"], value_letters, shape)
     return Marks("token", {"t": joint.spread(pair.arrays[looked], letters, shape), "f": numbered(heads, features)})
@@ -110,7 +110,7 @@ def looking(pair: Marks, axes: list[int]) -> str:
 def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...]) -> Marks | None:
     """The marks of an elementwise operation, or of one that keeps the shape of its first input."""
     operands = [marks for marks in input_marks if marks is not None and marks.kind != "lost"]
-    if not operands or (len(operands) > 1 and any(each.kind == "state" for each in operands)):
+    if not operands or (len(operands) > 1 and any(operand.kind == "state" for operand in operands)):
         return LOST
     fits = []
     for marks in operands:
@@ -195,7 +195,11 @@ def summed(
         return LOST
     keep = len(before) == len(after)
     named = options.get("dim", options.get("axis"))
-    named = next((each for each in args[1:] if isinstance(each, int | tuple | list)), None) if named is None else named
+    named = (
+        next((argument for argument in args[1:] if isinstance(argument, int | tuple | list)), None)
+        if named is None
+        else named
+    )
     axes = sorted({each % len(before) for each in ([named] if isinstance(named, int) else named or range(len(before)))})
     arrays = {}
     for name, original in marks.arrays.items():

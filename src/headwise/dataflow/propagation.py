@@ -94,7 +94,7 @@ class ProvenanceTracker:
                 self._follow(at, *noted)
             else:
                 # a headwise function, of which only inputs and outputs are recorded
-                values = tuple(each.value for each in operation.inputs if each.value is not None)
+                values = tuple(tensor.value for tensor in operation.inputs if tensor.value is not None)
                 self._follow(at, operation, _unknown, values, {})
 
     def _follow(
@@ -111,13 +111,13 @@ class ProvenanceTracker:
                 self.marks[state.number] = self.argument_marks[id(tensor)]
         if self.learned is not None and (own := self.learned.marks_of(operation, input_tensors)) is not None:
             self.marks.setdefault(operation.inputs[0].number, own)
-        input_marks = tuple(self.marks.get(each.number) for each in operation.inputs)
+        input_marks = tuple(self.marks.get(operand.number) for operand in operation.inputs)
         site = (operation.chain, operation.span, operation.name)
         change = self.replaced.get(site)
         entry = MarkedOp(
             at, operation, function, args, options, input_marks, (None,) * len(operation.outputs), change=change
         )
-        if any(each is not None for each in input_marks):
+        if any(input_mark is not None for input_mark in input_marks):
             try:
                 entry.output_marks = self._output_marks(entry, input_tensors, change)
             except FAILURES:
@@ -174,7 +174,7 @@ class ProvenanceTracker:
         if last in SUMS and count and tuple(operation.outputs[0].shape) != tuple(inputs[0].shape):
             before, after = tuple(inputs[0].shape), operation.outputs[0].shape
             return (summed(input_marks[0], before, after, entry.args, entry.options),) * count
-        return tuple(entrywise(input_marks, tuple(each.shape)) for each in operation.outputs)
+        return tuple(entrywise(input_marks, tuple(tensor.shape)) for tensor in operation.outputs)
 
     def _attention(self, input_marks: tuple[Marks | None, ...], operation: Operation) -> Marks:
         q, v = input_marks[0], input_marks[2]
@@ -206,12 +206,12 @@ def _unknown(*_: Any, **__: Any) -> Any:
 
 def _moved(function: Replaced, entry: MarkedOp, input_tensors: list[Tensor]) -> tuple[Marks | None, ...]:
     """The marks after a movement: their arrays moved the same way."""
-    kinds = {each.kind for each in entry.given if each is not None}
+    kinds = {marks.kind for marks in entry.given if marks is not None}
     if len(kinds) != 1 or kinds == {"lost"}:
         return (LOST,) * len(entry.outputs)
     (kind,) = kinds
     out: list[dict[str, Tensor]] = []
-    for name in next(each for each in entry.given if each is not None).arrays:
+    for name in next(marks for marks in entry.given if marks is not None).arrays:
         args, options = _stood_in(entry, input_tensors, name)
         if entry.last == "pad":
             options = {"value": -1, **{key: each for key, each in options.items() if key in ("pad", "input")}}
@@ -225,7 +225,7 @@ def _moved(function: Replaced, entry: MarkedOp, input_tensors: list[Tensor]) -> 
 
 def _values(entry: MarkedOp, input_tensors: list[Tensor]) -> list[Marks]:
     """The marks of the values that an operation writes into its first tensor, without index tensors."""
-    written = {id(each) for each in tensors((entry.args[2 if entry.last == "__setitem__" else 1 :], entry.options))}
+    written = {id(tensor) for tensor in tensors((entry.args[2 if entry.last == "__setitem__" else 1 :], entry.options))}
     pairs = list(zip(input_tensors, entry.given, strict=True))[1:]
     return [marks for tensor, marks in pairs if marks is not None and id(tensor) in written]
 
@@ -257,13 +257,13 @@ def _stood_in(entry: MarkedOp, input_tensors: list[Tensor], name: str) -> tuple[
             return type(value)([instead(each) for each in value])
         return value
 
-    return [instead(each) for each in entry.args], {key: instead(each) for key, each in entry.options.items()}
+    return [instead(argument) for argument in entry.args], {key: instead(each) for key, each in entry.options.items()}
 
 
 def weighs_tokens(ops: Sequence[MarkedOp]) -> bool:
     """Whether tokens are weighed by scores of tokens."""
     for entry in ops:
-        kinds = {each.kind for each in entry.given if each is not None}
+        kinds = {marks.kind for marks in entry.given if marks is not None}
         if entry.joint is not None and kinds == {"pair", "token"}:
             return True
         if entry.last in LAYERS or (entry.last in ATTENTIONS and all(entry.given[:2])):

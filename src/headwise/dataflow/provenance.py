@@ -115,7 +115,7 @@ def tokens(shape: tuple[int, ...], roles: tuple[str, ...], source: int) -> Marks
     """The marks of an argument. roles: of each axis, "sample", "place" or "feature"."""
     codes = {role: torch.zeros(shape, dtype=torch.int64) for role in ("sample", "place", "feature")}
     for axis, role in enumerate(roles):
-        line = torch.arange(shape[axis]).reshape([-1 if each == axis else 1 for each in range(len(shape))])
+        line = torch.arange(shape[axis]).reshape([-1 if at == axis else 1 for at in range(len(shape))])
         codes[role] = codes[role] * shape[axis] + line
     return Marks("token", {"t": token(source, codes["sample"], codes["place"]), "f": codes["feature"]})
 

@@ -261,7 +261,7 @@ def arguments(
     # an expression of user code may draw random numbers too
     with seeded(seed):
         args, options = plan.arguments(sizes, seed=seed)
-    return tuple(_in(each, dtype) for each in args), {name: _in(each, dtype) for name, each in options.items()}
+    return tuple(_in(argument, dtype) for argument in args), {name: _in(each, dtype) for name, each in options.items()}
 
 
 def first_of(result: Any) -> Any:
@@ -282,7 +282,7 @@ def _in(value: Any, dtype: torch.dtype) -> Any:
 def call_of(run: Run, entry: MarkedOp) -> Span:
     """The place of an operation; inside a helper with several callers, the place of the call."""
     operation = entry.operation
-    others = [each.operation.chain for each in run.seen if each.span == operation.span]
+    others = [op.operation.chain for op in run.seen if op.span == operation.span]
     for place in reversed(range(len(operation.chain))):
         if any(len(chain) > place and chain[place] != operation.chain[place] for chain in others):
             return operation.chain[place]

@@ -123,7 +123,7 @@ def _product(run: Run, total: MarkedOp, number: int) -> MarkedOp | None:
     at = total.at
     while maker := next(iter(makers(run, at, number)), None):
         if not maker.is_movement:
-            kinds = {each.kind for each in maker.given if each is not None}
+            kinds = {marks.kind for marks in maker.given if marks is not None}
             # which tokens a recurrent layer made its states of is not followed, and its values are weighed all the same
             is_marked = "token" in kinds and kinds <= {"token", "lost"} and None not in maker.given
             is_product = maker.last in MULTIPLICATIONS and is_marked and len(maker.given) == 2

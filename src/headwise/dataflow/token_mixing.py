@@ -28,7 +28,7 @@ def mixing_of(run: Run) -> tuple[str, MarkedOp] | None:
     weights = {entry.at for entry in pooled if _has_one_score(entry)}
     # a sum of tokens by weights of their own is no state
     mixed = [state for state in states if not weights & set(_makers(run, state))]
-    mixed += [each.total for each in token_sums(run) if each.is_running and reader(run, each) is not None]
+    mixed += [entry.total for entry in token_sums(run) if entry.is_running and reader(run, entry) is not None]
     if mixed:
         return "state", mixed[0]
     return ("pooling", pooled[0]) if pooled else None
@@ -36,9 +36,13 @@ def mixing_of(run: Run) -> tuple[str, MarkedOp] | None:
 
 def _over_features(run: Run, states: list[MarkedOp]) -> list[MarkedOp]:
     """The softmaxes of products of features that were summed over tokens."""
-    of_tokens = {each.at for each in states}
-    softmaxes = [each for each in run.seen if each.last in SOFTMAXES]
-    return [each for each in softmaxes if of_tokens & {step.at for step in chain_of(run, each, each.inputs[0].number)}]
+    of_tokens = {state.at for state in states}
+    softmaxes = [entry for entry in run.seen if entry.last in SOFTMAXES]
+    return [
+        softmax
+        for softmax in softmaxes
+        if of_tokens & {step.at for step in chain_of(run, softmax, softmax.inputs[0].number)}
+    ]
 
 
 def feature_sums(run: Run) -> list[TokenSum]:
@@ -46,13 +50,13 @@ def feature_sums(run: Run) -> list[TokenSum]:
     channels (El-Nouby et al. 2021, arXiv:2106.09681, equation 2); none where such weights are in no product.
     """
     softmaxes = _over_features(run, [entry for entry in run.seen if _is_state(entry)])
-    products = [next((each for each in downstream(run, entry) if each.joint is not None), None) for entry in softmaxes]
-    return [] if None in products else [TokenSum(each, each) for each in products if each is not None]
+    products = [next((op for op in downstream(run, entry) if op.joint is not None), None) for entry in softmaxes]
+    return [] if None in products else [TokenSum(product, product) for product in products if product is not None]
 
 
 def _makers(run: Run, entry: MarkedOp) -> Iterator[int]:
     """The operations that what an operation takes was made by."""
-    return (each.at for tensor in entry.inputs for each in chain_of(run, entry, tensor.number))
+    return (op.at for tensor in entry.inputs for op in chain_of(run, entry, tensor.number))
 
 
 def _is_state(entry: MarkedOp) -> bool:

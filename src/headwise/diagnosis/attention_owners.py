@@ -43,7 +43,9 @@ def owners(run: Run, files: Sequence[str]) -> list[Owner]:
     """
     if not isinstance(run.target, nn.Module):
         return []
-    owners_of = [(_holder(run.target, _modules(run, each), files), _taken(run, each)) for each in attentions(run)]
+    owners_of = [
+        (_holder(run.target, _modules(run, attention), files), _taken(run, attention)) for attention in attentions(run)
+    ]
     out: dict[type[nn.Module], Owner] = {}
     for path, taken in owners_of:
         stem = path.rpartition(".")[0]
@@ -66,8 +68,8 @@ def around(target: nn.Module, holders: Sequence[Owner], files: Sequence[str]) ->
     """The other classes of the person's in which attention may be wrong: those around its holders, which lay out and
     add what these take and give, and those that write a softmax and were not seen to run one; the innermost first.
     """
-    known, out = {each.kind for each in holders} | {type(target)}, dict[type[nn.Module], Owner]()
-    paths = [each.path for each in holders]
+    known, out = {holder.kind for holder in holders} | {type(target)}, dict[type[nn.Module], Owner]()
+    paths = [holder.path for holder in holders]
     for path, module in target.named_modules():
         kind = type(module)
         is_around = any(each.startswith(f"{path}.") for each in paths)
@@ -97,8 +99,8 @@ def insides(target: nn.Module, files: Sequence[str]) -> list[Owner]:
 def _modules(run: Run, attention: AttentionOps) -> list[str]:
     """The names of the modules in which the parts of an attention were made."""
     parts = [attention.context, *([] if attention.scores is None else [attention.scores])]
-    parts += [each.projection for each in makings(run, attention).values() if each.projection is not None]
-    return [each.operation.module for each in parts]
+    parts += [entry.projection for entry in makings(run, attention).values() if entry.projection is not None]
+    return [part.operation.module for part in parts]
 
 
 def _taken(run: Run, attention: AttentionOps) -> int | None:
@@ -106,7 +108,7 @@ def _taken(run: Run, attention: AttentionOps) -> int | None:
     origins = makings(run, attention).get("q")
     if origins is None or origins.projection is None:
         return None
-    return next((each.number for each in origins.projection.inputs), None)
+    return next((tensor.number for tensor in origins.projection.inputs), None)
 
 
 def _holder(target: nn.Module, names: Sequence[str], files: Sequence[str]) -> str:
@@ -152,9 +154,9 @@ def own_files(target: Any, files: Iterable[str]) -> tuple[str, ...]:
     home = str(getattr(sys.modules.get(kind.__module__), "__file__", None) or "")
     if home.startswith(HEADWISE):
         return (home,)
-    return tuple(each for each in files if not each.startswith(HEADWISE))
+    return tuple(file for file in files if not file.startswith(HEADWISE))
 
 
 def holds_layers(run: Run) -> bool:
     """Whether a layer of torch's own makes the attention of a run in one step."""
-    return any(each.last in LAYERS for each in run.seen)
+    return any(entry.last in LAYERS for entry in run.seen)

@@ -62,9 +62,9 @@ def _again(target: Target, source: Source, request: Mapping[str, Any], lang: str
     """Loads a target's source in memory, with edits in it, and examines it again."""
 
     def again(edits: Mapping[str, Sequence[Edit]]) -> Diagnosis | None:
-        if target.kind == "module" or not set(edits) <= {each.file for each in source.cells}:
+        if target.kind == "module" or not set(edits) <= {cell.file for cell in source.cells}:
             return None
-        cells = tuple(replace(each, code=_edited(each.code, edits.get(each.file, ()))) for each in source.cells)
+        cells = tuple(replace(cell, code=_edited(cell.code, edits.get(cell.file, ()))) for cell in source.cells)
         lines = dict(linecache.cache)
         try:
             loaded = load(target, replace(source, cells=cells))
@@ -80,4 +80,4 @@ def _again(target: Target, source: Source, request: Mapping[str, Any], lang: str
 def _edited(code: str, edits: Sequence[Edit]) -> str:
     """The code of a cell with those edits that are in it: its lines stand at their places, and the others are empty."""
     lines = code.split("\n")
-    return applied(code, [each for each in edits if each.line <= len(lines) and lines[each.line - 1].strip()])
+    return applied(code, [edit for edit in edits if edit.line <= len(lines) and lines[edit.line - 1].strip()])

@@ -31,7 +31,7 @@ STEPS = frozenset({"scaled_dot_product_attention"})
 
 def compare(exam: Examination) -> None:
     """Note what the weights of each attention follow, without the mask and with it; or why that is not known."""
-    if any(each.severity == "fault" and each.proved for each in exam.suspects):
+    if any(suspect.severity == "fault" and suspect.proved for suspect in exam.suspects):
         exam.examined[COMPARISON] = Missed("doctor.missed.faults_first")
         return
     plans = [exam.free, exam.plan] if exam.plan.mask else [exam.plan]
@@ -50,7 +50,7 @@ def compare(exam: Examination) -> None:
 def uncompared(exams: list[Examination]) -> Missed | None:
     """Why the attentions of some examinations are not known to follow any formula; None: all of them do."""
     results: list[Tried] = [exam.examined[COMPARISON] for exam in exams if COMPARISON in exam.examined]
-    missed = next((each for each in results if isinstance(each, Missed)), None)
+    missed = next((result for result in results if isinstance(result, Missed)), None)
     return missed or (None if results else Missed("doctor.missed.no_ideal"))
 
 
@@ -70,7 +70,7 @@ def _followed(exam: Examination, plan: Plan) -> tuple[list[str] | Missed, list[S
     places: set[tuple[object, ...]] = set()
     for at, attention in enumerate(all_attentions):
         # what is written once and runs often, as in layers, is compared once
-        spans = (attention.context.operation.span, *(each.operation.span for each in attention.path))
+        spans = (attention.context.operation.span, *(entry.operation.span for entry in attention.path))
         if spans in places:
             continue
         places.add(spans)
@@ -134,7 +134,7 @@ def _step(attention: AttentionOps) -> str:
         return TORCH_LAYER if _is_layer_right(entry) else ""
     if entry.last not in STEPS:
         return OWN
-    q, k, v = (each.value for each in entry.operation.inputs[:3])
+    q, k, v = (tensor.value for tensor in entry.operation.inputs[:3])
     output = entry.operation.outputs[0].value
     if q is None or k is None or v is None or output is None:
         return ""
@@ -150,12 +150,12 @@ def _defined(
 ) -> Tensor | None:
     """softmax(q·kᵀ·scale)·v by headwise's definition, of tensors with any axes before (tokens, channels)."""
     while q.ndim < 4:
-        q, k, v = (each.unsqueeze(0) for each in (q, k, v))
+        q, k, v = (tensor.unsqueeze(0) for tensor in (q, k, v))
     if not q.ndim == k.ndim == v.ndim or q.shape[-3] % k.shape[-3]:
         return None
     # axes before the heads are batches alike, and one of size 1 serves all
     before = tuple(map(max, q.shape[:-3], k.shape[:-3], v.shape[:-3]))
-    q, k, v = (each.double().expand(*before, *each.shape[-3:]) for each in (q, k, v))
+    q, k, v = (tensor.double().expand(*before, *tensor.shape[-3:]) for tensor in (q, k, v))
     allowed, bias = None, None
     if is_causal:
         allowed = torch.ones(1, 1, q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
@@ -170,7 +170,7 @@ def _defined(
         else:
             bias = mask.double()
     shape = q.shape[:-1]
-    q, k, v = (each.flatten(0, -4) for each in (q, k, v))
+    q, k, v = (tensor.flatten(0, -4) for tensor in (q, k, v))
     return definition(q, k, v, mask=allowed, attn_bias=bias, scale=scale).reshape(*shape, v.shape[-1])
 
 
@@ -186,14 +186,14 @@ def _is_near(output: Tensor, wanted: Tensor) -> bool:
 def _is_layer_right(entry: MarkedOp) -> bool:
     """Whether torch's layer, called without a mask, gives what its weights make of its inputs by the definition."""
     module = entry.args[0] if entry.args else None
-    values = [each.value for each in entry.operation.inputs[:3] if each.value is not None]
+    values = [tensor.value for tensor in entry.operation.inputs[:3] if tensor.value is not None]
     output = entry.operation.outputs[0].value
     if not isinstance(module, nn.MultiheadAttention) or len(entry.tensors) > 3 or module.bias_k is not None:
         # with a mask, or as a function of weights that a library holds, torch's word is taken
         return True
     if output is None or len(values) < 3 or module.add_zero_attn:
         return output is not None
-    sides = [each if module.batch_first or each.ndim < 3 else each.transpose(0, 1) for each in values]
+    sides = [value if module.batch_first or value.ndim < 3 else value.transpose(0, 1) for value in values]
     apart = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
     weights = apart if module.in_proj_weight is None else module.in_proj_weight.chunk(3)
     biases = [None] * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)

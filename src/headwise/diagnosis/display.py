@@ -50,10 +50,12 @@ def _blocks(diagnosis: Diagnosis, widest: int | None) -> Iterator[tuple[str, str
     lang = diagnosis.lang
     verdict = say(f"doctor.verdict.{diagnosis.verdict.replace(' ', '_')}", lang=lang, target=diagnosis.target)
     yield "", "\n".join([_clean(verdict), *(_wrapped(diagnosis.reason, "") if diagnosis.reason else [])])
-    for group in _groups([each for each in diagnosis.findings if each.severity == "fault"], lang):
+    for group in _groups([finding for finding in diagnosis.findings if finding.severity == "fault"], lang):
         yield "fault", "\n".join(_fault(group, lang, widest))
     for severity in ("warning", "note"):
-        lines = [line for each in diagnosis.findings if each.severity == severity for line in _brief(each, lang)]
+        lines = [
+            line for finding in diagnosis.findings if finding.severity == severity for line in _brief(finding, lang)
+        ]
         if lines:
             yield severity, "\n".join(lines)
     lines = _examined(diagnosis.examined, lang)

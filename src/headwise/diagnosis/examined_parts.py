@@ -40,10 +40,10 @@ def examined_parts(exams: list[Examination], whole: Whole, lang: str) -> dict[st
         tried["causal"] = next(unread, tried["causal"])
     followed = [result for exam in exams if (result := exam.examined.get(COMPARISON)) is not None]
     if followed:
-        names = [name for each in followed if isinstance(each, str) for name in each.split("; ")]
+        names = [name for text in followed if isinstance(text, str) for name in text.split("; ")]
         tried[COMPARISON] = uncompared(exams) or "; ".join(dict.fromkeys(names))
     layouts = dict.fromkeys(str(plan.call["_layout"]) for plan in plans if plan.call.get("_layout") == TURNED)
     if layouts:
-        tried["layout"] = ", ".join(f"[{', '.join(each)}]" for each in layouts)
-    tried |= {"classes": ", ".join(each.__name__ for each in whole.classes)} if whole.classes else {}
+        tried["layout"] = ", ".join(f"[{', '.join(layout)}]" for layout in layouts)
+    tried |= {"classes": ", ".join(kind.__name__ for kind in whole.classes)} if whole.classes else {}
     return {name: as_plain(value, lang=lang) for name, value in {**tried, **whole.missed}.items()}

@@ -22,7 +22,7 @@ def findings_of(
     suspects: Sequence[Suspect], files: Mapping[str, str], checks: CheckRunner, lang: str
 ) -> tuple[Finding, ...]:
     """All that was found in words, faults first. files: what to call each of the person's own."""
-    findings = [_finding(each, files, checks, lang) for each in suspects]
+    findings = [_finding(suspect, files, checks, lang) for suspect in suspects]
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
@@ -79,7 +79,7 @@ def _plain(suspects: list[Suspect]) -> list[Suspect]:
     has_layout = any(each.fault.breaks_layout for each in proved)
     faults = [each for each in suspects if each.severity == "fault" and each.general != "mask-raises"]
     # scores of another shape fit no mask
-    is_misshapen = any(each.fault.breaks_layout or each.fault.follows_layout for each in faults)
+    is_misshapen = any(fault.fault.breaks_layout or fault.fault.follows_layout for fault in faults)
 
     # samples that took the place of tokens leak in every operation after it
     is_turned = any(each.fault.breaks_layout and each.fault.needs_proof == "samples" for each in proved)

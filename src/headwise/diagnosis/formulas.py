@@ -64,7 +64,7 @@ def _before(observation: Observation) -> list[float]:
     path = [*observation.attention.path, observation.attention.context]
     factors = () if observation.scale is None else observation.scale.factors
     scores = observation.attention.scores
-    return [each.value for each in factors if each.entry is scores or all(each.entry is not op for op in path)]
+    return [factor.value for factor in factors if factor.entry is scores or all(factor.entry is not op for op in path)]
 
 
 def is_scaled_otherwise(observation: Observation) -> bool:
@@ -121,7 +121,7 @@ def is_biased(observation: Observation) -> bool:
 def is_sunk(observation: Observation) -> bool:
     """Whether what the weights lack of 1 went to a logit that does not follow the scores."""
     slopes = softmax_of(observation)
-    low, _, high = (1 - each.sum(dim=-1, keepdim=True) for each in observation.weights)
+    low, _, high = (1 - weight.sum(dim=-1, keepdim=True) for weight in observation.weights)
     if slopes is None or bool((low <= LEAST).any()) or bool((high <= LEAST).any()):
         return False
     moved = (high.log() - low.log()) / (SHARES[-1] - SHARES[0])
@@ -131,14 +131,14 @@ def is_sunk(observation: Observation) -> bool:
 
 def is_capped(observation: Observation) -> bool:
     """Whether logits are c · tanh(scores · s), by the two numbers that tanh was called with and gave."""
-    bends = [each for each in observation.attention.path if each.last in ("tanh", "tanh_")]
+    bends = [entry for entry in observation.attention.path if entry.last in ("tanh", "tanh_")]
     scores = observation.attention.scores
     inner = bends[0].inputs[0].value if len(bends) == 1 else None
     value = None if scores is None else scores.outputs[0].value
     softmaxes = softmaxes_of(observation.attention)
     if inner is None or value is None or inner.numel() != value.numel() or len(softmaxes) != 1:
         return False
-    a, b = (each.detach().double().flatten() for each in (value, inner))
+    a, b = (tensor.detach().double().flatten() for tensor in (value, inner))
     share = float((a * b).sum() / (a * a).sum())
     bent, visible = (observation.scores * share).tanh(), visible_in(observation)
     logs = observation.plain.clamp(min=least_of(observation)).log()
@@ -169,7 +169,7 @@ def is_normalised_late(observation: Observation) -> bool:
     sums = observation.plain.sum(dim=-1).flatten()
     for entry in observation.run.seen:
         if entry.at > observation.attention.context.at and entry.name in DIVISIONS:
-            values = [each.value for each in entry.inputs[1:] if each.value is not None]
+            values = [tensor.value for tensor in entry.inputs[1:] if tensor.value is not None]
             if any(value.numel() == sums.numel() and is_close(observation, value.detach().double().flatten(), sums)
                    for value in values):  # fmt: skip
                 return True
@@ -198,10 +198,10 @@ def is_shared_among_queries(observation: Observation) -> bool:
 
 
 def is_sigmoid(observation: Observation) -> bool:
-    visible = visible_in(observation) & torch.stack([each < 1 - LEAST for each in observation.weights]).all(dim=0)
+    visible = visible_in(observation) & torch.stack([weight < 1 - LEAST for weight in observation.weights]).all(dim=0)
     if not bool(visible.any()):
         return False
-    low, plain, high = (torch.where(visible, each, 0.5).logit() for each in observation.weights)
+    low, plain, high = (torch.where(visible, weight, 0.5).logit() for weight in observation.weights)
     step, scores = (high - low) / (SHARES[-1] - SHARES[0]), torch.where(visible, observation.scores, 0.0)
     slopes = slopes_of(step, scores, observation.heads)
     even = is_close(observation, high - plain, plain - low)
@@ -215,7 +215,7 @@ def is_relu(observation: Observation, *, power: int = 1) -> bool:
 
 def _hidden(observation: Observation) -> Tensor:
     """Entries to which a mask gives no weight; without a mask none."""
-    is_nothing = torch.stack([each.abs() <= LEAST for each in observation.weights]).all(dim=0)
+    is_nothing = torch.stack([weight.abs() <= LEAST for weight in observation.weights]).all(dim=0)
     return is_nothing & bool(observation.run.plan.mask)
 
 

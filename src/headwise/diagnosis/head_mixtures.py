@@ -14,9 +14,9 @@ __all__ = ["follow_evenly", "is_learned_after", "is_mixed", "is_one_softmax"]
 
 def is_learned_after(observation: Observation, at: int) -> bool:
     """Whether parameters take part in what is done on the way to the weights after an operation."""
-    later = [each for each in observation.attention.path if each.at > at]
+    later = [entry for entry in observation.attention.path if entry.at > at]
     makers = [*later, *made_from(observation.run, later)]
-    return any(isinstance(tensor, nn.Parameter) for each in makers for tensor in each.tensors)
+    return any(isinstance(tensor, nn.Parameter) for maker in makers for tensor in maker.tensors)
 
 
 def is_mixed(observation: Observation) -> bool:
@@ -39,15 +39,15 @@ def follow_evenly(observation: Observation) -> bool:
         return False
     for entry, values, shifted in zip(softmaxes, observation.softmaxes, observation.shifted, strict=True):
         axis = observation.attention.key_axis(entry)
-        if axis is None or any(not each.numel() for each in (*values, *shifted)):
+        if axis is None or any(not tensor.numel() for tensor in (*values, *shifted)):
             return False
-        low, plain, high = (each.movedim(axis, -1) for each in values)
+        low, plain, high = (value.movedim(axis, -1) for value in values)
         sums = plain.sum(dim=-1)
         # nothing of it follows the scores where low and high are alike
         if not is_close(observation, sums, torch.ones_like(sums)) or is_close(observation, low, high):
             return False
         # what bends at 0, as a ReLU of scores, moves evenly where they are multiplied, and not where they are added to
-        below, above = (each.movedim(axis, -1) for each in shifted)
+        below, above = (tensor.movedim(axis, -1) for tensor in shifted)
         if not moves_evenly(observation, low, plain, high) or not moves_evenly(observation, below, plain, above):
             return False
     return True
@@ -58,7 +58,7 @@ def is_one_softmax(observation: Observation) -> bool:
     if len(observation.softmaxes) != 1:
         return False
     shares = observation.softmaxes[0][SHARES.index(1.0)]
-    first, second = (each.nan_to_num().flatten().sort().values for each in (shares, observation.plain))
+    first, second = (tensor.nan_to_num().flatten().sort().values for tensor in (shares, observation.plain))
     return is_close(observation, first, second)
 
 

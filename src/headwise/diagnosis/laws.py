@@ -197,17 +197,21 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     run = free()
     if run.record.failure is not None:
         return []
-    reported = {(each.span.file, each.span.line) for each in exam.suspects if each.span is not None}
+    reported = {(suspect.span.file, suspect.span.line) for suspect in exam.suspects if suspect.span is not None}
     shown = [each for name, check in ANY for each in exam.checks.all(name, check, run)]
     out = [each for each in shown if each.span is None or (each.span.file, each.span.line) not in reported]
     if not exam.suspects:
         out += exam.checks.all("cache", run.fact, step_methods, run)
     if not attentions(run):
         return out
-    kinds = {each.general for each in exam.suspects}
+    kinds = {suspect.general for suspect in exam.suspects}
     for name, check in WHOLE:
-        suspects = [each for each in exam.checks.all(name, check, run) if each.general not in kinds]
-        out += [each for each in suspects if each.span is None or (each.span.file, each.span.line) not in reported]
+        suspects = [suspect for suspect in exam.checks.all(name, check, run) if suspect.general not in kinds]
+        out += [
+            suspect
+            for suspect in suspects
+            if suspect.span is None or (suspect.span.file, suspect.span.line) not in reported
+        ]
     out += exam.checks.all("mask", run.fact, unmet_conditions, run, free)
     if exam.plan.mask and not exam.suspects:
         out += exam.checks.all("samples", mask_leaks, exam.plan, exam.rerun)
@@ -227,17 +231,17 @@ def _of_calls(
     exam: Examination, run: Run, free: Callable[..., Run], rerun: Callable[..., Run], before: list[Suspect]
 ) -> list[Suspect]:
     """What shows in the arguments after a call, in a second call, in another instance, in a step of training."""
-    kinds, checks, fact = {each.general for each in before}, exam.checks, run.fact
+    kinds, checks, fact = {suspect.general for suspect in before}, exam.checks, run.fact
     failed: tuple[list[Suspect], Tried] = [], True
     masked = rerun(plan=exam.plan) if exam.plan.mask else run
     out = checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))
     tried: dict[str, Tried] = {"arguments kept": True}
     suspects, tried["second call"] = checks("second call", failed, fact, left_over, run, free)
-    if all(each.fault.family != "dropout" for each in before) and not out:
+    if all(suspect.fault.family != "dropout" for suspect in before) and not out:
         out += suspects
     suspects, tried["state_dict"] = checks("state_dict", failed, fact, saving_suspects, exam.free, run, rerun)
     # what was registered to put it right is no part of another instance
-    is_registered = any(each.general == "parameters-unregistered" for each in (*before, *exam.suspects))
+    is_registered = any(suspect.general == "parameters-unregistered" for suspect in (*before, *exam.suspects))
     if not is_registered and not any(each.kind == "stateful-forward" for each in out):
         out += suspects
     suspects, tried["order of keys"] = checks("order of keys", failed, fact, permuting_suspects, run, free)
@@ -245,8 +249,8 @@ def _of_calls(
         # the output may differ by what is wrong, and not by positions
         tried["order of keys"] = Missed("doctor.missed.faults_first")
     out += [] if kinds else suspects
-    kinds |= {each.general for each in out}
-    is_stopped = any(each.fault.stops_training for each in (*before, *out))
+    kinds |= {suspect.general for suspect in out}
+    is_stopped = any(suspect.fault.stops_training for suspect in (*before, *out))
     tried["step of training"] = Missed(f"doctor.missed.{'faults_first' if is_stopped else 'no_parameters'}")
     if not is_stopped and isinstance(run.target, nn.Module):
         suspects, tried["step of training"] = checks(

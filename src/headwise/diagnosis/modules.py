@@ -40,14 +40,16 @@ def modules_in(value: Any, depth: int = 0) -> Iterator[nn.Module]:
 
 def holds_numbers(target: nn.Module) -> bool:
     """Whether a module holds numbers; on the meta device it does not."""
-    return not any(each.is_meta for each in (*target.parameters(), *target.buffers()))
+    return not any(tensor.is_meta for tensor in (*target.parameters(), *target.buffers()))
 
 
 def apart(target: nn.Module) -> nn.Module:
     """A copy of a module on the CPU, what is in half precision in float32. What it keeps of its last call is detached,
     as torch copies no tensor that has a graph.
     """
-    kept = (each for module in target.modules() for each in tensors(list(vars(module).values())))
-    memo = {id(each): each.detach().clone() for each in kept if each.grad_fn is not None}
+    kept = (tensor for module in target.modules() for tensor in tensors(list(vars(module).values())))
+    memo = {id(tensor): tensor.detach().clone() for tensor in kept if tensor.grad_fn is not None}
     copied = copy.deepcopy(target, memo).cpu()
-    return copied.float() if any(each.dtype in SHORT for each in (*copied.parameters(), *copied.buffers())) else copied
+    return (
+        copied.float() if any(tensor.dtype in SHORT for tensor in (*copied.parameters(), *copied.buffers())) else copied
+    )

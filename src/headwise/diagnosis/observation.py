@@ -53,15 +53,15 @@ class Observation:
         such a run fails.
         """
         runs = [self.rerun(changed(self.run, _plus(self.products, sign))) for sign in (-1.0, 1.0)]
-        if any(each.failure is not None for each in runs):
+        if any(run.failure is not None for run in runs):
             return ()
-        attentions_of = [attentions(each) for each in runs]
+        attentions_of = [attentions(run) for run in runs]
         at = next(n for n, each in enumerate(attentions(self.run)) if each.context.at == self.attention.context.at)
-        if any(at >= len(each) for each in attentions_of):
+        if any(at >= len(attention) for attention in attentions_of):
             return ()
         return tuple(
             zip(
-                *[[_made(entry) for entry in softmaxes_of(plain_scores(each[at]))] for each in attentions_of],
+                *[[_made(entry) for entry in softmaxes_of(plain_scores(attention[at]))] for attention in attentions_of],
                 strict=False,
             )
         )
@@ -83,7 +83,7 @@ class Observation:
 
 def softmaxes_of(attention: AttentionOps) -> list[MarkedOp]:
     """The softmaxes between the scores of an attention and its weights, in order."""
-    return [each for each in attention.path if each.last in SOFTMAXES]
+    return [entry for entry in attention.path if entry.last in SOFTMAXES]
 
 
 def observed(run: Run, rerun: Callable[..., Run], at: int) -> Observation | None:
@@ -117,7 +117,7 @@ def changed(run: Run, changes: Changes) -> dict[Site, Callable[..., Any]]:
     out: dict[Site, _Changed] = {}
     for entry, change in changes:
         site = entry.site
-        turns = [each.at for each in run.seen if each.site == site]
+        turns = [op.at for op in run.seen if op.site == site]
         known = out.setdefault(site, _Changed(entry.function, {}, len(turns)))
         known.changes[turns.index(entry.at)] = change
     return dict(out)
@@ -141,7 +141,7 @@ class _Changed:
 
 
 def _times(entries: Sequence[MarkedOp], share: float) -> Changes:
-    return [(each, lambda scores: scores * share) for each in entries]
+    return [(entry, lambda scores: scores * share) for entry in entries]
 
 
 def _plus(entries: Sequence[MarkedOp], sign: float) -> Changes:
@@ -151,12 +151,12 @@ def _plus(entries: Sequence[MarkedOp], sign: float) -> Changes:
         wave = (torch.arange(output.numel(), dtype=output.dtype) ** 2).cos().reshape(output.shape)
         return output + sign * output.detach().abs().nan_to_num(posinf=0.0).max() * wave
 
-    return [(each, moved) for each in entries]
+    return [(entry, moved) for entry in entries]
 
 
 def _kept(entries: Sequence[MarkedOp]) -> Changes:
     """Each gives what it gave before, whatever it takes."""
-    values = [(each, each.outputs[0].value) for each in entries]
+    values = [(entry, entry.outputs[0].value) for entry in entries]
     return [(each, partial(_instead, value)) for each, value in values if value is not None]
 
 
@@ -198,13 +198,15 @@ def _scored(attention: AttentionOps) -> list[MarkedOp]:
     if attention.scores is not None:
         return [
             attention.scores,
-            *(each for each in attention.path if each is not attention.scores and is_scores(each)),
+            *(entry for entry in attention.path if entry is not attention.scores and is_scores(entry)),
         ]
     softmaxes = softmaxes_of(attention)
     stop = softmaxes[0].at if softmaxes else attention.context.at
-    before = [each for each in reversed(attention.path) if each.at < stop]
+    before = [entry for entry in reversed(attention.path) if entry.at < stop]
     # where nothing weighs the sum, it is the scores itself, after what bends it, and before what hides keys
-    return [each for each in before if each.joint is not None][:1] or [each for each in before if not _hides(each)][:1]
+    return [entry for entry in before if entry.joint is not None][:1] or [each for each in before if not _hides(each)][
+        :1
+    ]
 
 
 def _hides(entry: MarkedOp) -> bool:

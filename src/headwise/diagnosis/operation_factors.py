@@ -126,7 +126,7 @@ def is_shift(entry: MarkedOp) -> bool:
     what finds by how much.
     """
     output = _output_of(entry)
-    before = next((each.value for each in entry.marked_inputs), None)
+    before = next((tensor.value for tensor in entry.marked_inputs), None)
     if before is None or not output.is_floating_point() or not before.is_floating_point():
         return False
     if output.shape != before.shape:
@@ -138,7 +138,7 @@ def is_shift(entry: MarkedOp) -> bool:
 def is_whole(entry: MarkedOp) -> bool:
     """Whether an operation keeps whole numbers only."""
     output = _output_of(entry)
-    before = next((each.value for each in entry.marked_inputs), None)
+    before = next((tensor.value for tensor in entry.marked_inputs), None)
     if before is None or output.shape != before.shape or not before.is_floating_point():
         return False
     visible = output.isfinite() & (output > -1e4)

@@ -64,7 +64,7 @@ def goal_of(exam: Any) -> Goal:
         return Goal(None)
     measured = scales(free, second) if second.failure is None else []
     is_plain = _is_plain(final, free, measured) and not exam.is_published
-    allowed = [_seen(free, each) for each in attentions(free)]
+    allowed = [_seen(free, attention) for attention in attentions(free)]
     before = [_before(each) for each in measured] if len(measured) == len(allowed) else [(1.0, None)] * len(allowed)
     wanted = _output(exam, final, [Intent(a, b and b / c) for a, (c, b) in zip(allowed, before, strict=True)])
     if wanted is None:
@@ -72,7 +72,7 @@ def goal_of(exam: Any) -> Goal:
     error = distance(final.output, wanted)
     if error <= near(wanted):
         return Goal(wanted, error, is_plain)
-    if len(measured) == len(allowed) and not any(each.fault.family == "scale" for each in exam.suspects):
+    if len(measured) == len(allowed) and not any(suspect.fault.family == "scale" for suspect in exam.suspects):
         # a scale of its own that is no fault
         own_scales = [Intent(a, each.total / c) for a, each, (c, _) in zip(allowed, measured, before, strict=True)]
         own_output = _output(exam, final, own_scales)
@@ -85,7 +85,7 @@ def _before(scale: Scale) -> tuple[float, float | None]:
     """By what queries and keys were multiplied before they met, and the scale that is wanted; None: nothing was."""
     attention = scale.attention
     met = [attention.context, *attention.path]
-    factors = [each.value for each in scale.factors if all(each.entry is not op for op in met)]
+    factors = [factor.value for factor in scale.factors if all(factor.entry is not op for op in met)]
     return (prod(factors), scale.width**-0.5) if factors else (1.0, None)
 
 
@@ -116,7 +116,7 @@ def _is_plain(final: Run, free: Run, measured: Sequence[Scale]) -> bool:
     """Whether scores are multiplied, hidden and shared out by a softmax, and nothing else is done to them."""
     if any(each.bent or each.floored is not None for each in measured):
         return False
-    factors = {each.entry.span for scale in measured for each in scale.factors}
+    factors = {factor.entry.span for scale in measured for factor in scale.factors}
     for run in (final, free):
         for attention in attentions(run):
             if attention.fused:
@@ -136,15 +136,17 @@ def _hides(entry: Any) -> bool:
     """Whether all that an operation adds to scores is nothing, or hides a key."""
     if entry.name not in ("+", "+=", "add", "add_", "-", "-="):
         return False
-    numbers = [each.value.double() for each in entry.unmarked_inputs if each.value is not None]
-    return bool(numbers) and all(bool(((each == 0) | (each.abs() > -HIDDEN)).all()) for each in numbers)
+    numbers = [tensor.value.double() for tensor in entry.unmarked_inputs if tensor.value is not None]
+    return bool(numbers) and all(bool(((number == 0) | (number.abs() > -HIDDEN)).all()) for number in numbers)
 
 
 def proved(exam: Any, goal: Goal, broken: set[tuple[str, object]], laws: Sequence[Suspect] = ()) -> list[Suspect]:
     """The suspects of an examination with what was measured. broken: what is still found when all is put right; laws:
     those among them that a law found, which may leave the output as it is.
     """
-    return [_proved(exam, each, goal, broken, is_law=any(each is law for law in laws)) for each in exam.suspects]
+    return [
+        _proved(exam, suspect, goal, broken, is_law=any(suspect is law for law in laws)) for suspect in exam.suspects
+    ]
 
 
 def _proved(exam: Any, suspect: Suspect, goal: Goal, broken: set[tuple[str, object]], *, is_law: bool) -> Suspect:

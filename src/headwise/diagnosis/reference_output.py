@@ -72,13 +72,13 @@ class _Looks:
 
 
 def _context(run: Run, attention: AttentionOps, intent: Intent) -> Tensor | None:
-    by_name = {each.name: each for each in sides(attention)}
+    by_name = {side.name: side for side in sides(attention)}
     joint, value = attention.context.joint, attention.context.outputs[0].value
     if set(by_name) != set("qkv") or joint is None or value is None:
         return None
     q, k, v = (by_name[name] for name in "qkv")
     looks = _looks(attention, q)
-    if looks is None or any(bool((each.t < 0).any()) for each in (q, k, v)):
+    if looks is None or any(bool((tensor.t < 0).any()) for tensor in (q, k, v)):
         return None
     problems, rows, keys = looks.y.shape
     if problems * rows * keys * max(q.x.shape[-1], v.x.shape[-1]) > MOST or v.x.shape[:2] != (problems, keys):
@@ -173,15 +173,15 @@ def _fused(run: Run, attention: AttentionOps, intent: Intent) -> Tensor | None:
     entry = attention.context
     if entry.last in LAYERS or entry.last == "AdditiveAttention" or len(entry.inputs) < 3:
         return None
-    values = [each.value for each in entry.inputs[:3]]
+    values = [tensor.value for tensor in entry.inputs[:3]]
     marks = entry.given[:3]
     output = entry.outputs[0].value
     if output is None or any(m is None or m.kind != "token" or bool((m.arrays["t"] < 0).any()) for m in marks):
         return None
-    q, k, v = (each.double() for each in values if each is not None)
+    q, k, v = (value.double() for value in values if value is not None)
     while q.ndim < 4:
-        q, k, v = (each.unsqueeze(-3) for each in (q, k, v))
-    q, k, v = (each.flatten(0, -4) for each in (q, k, v))
+        q, k, v = (tensor.unsqueeze(-3) for tensor in (q, k, v))
+    q, k, v = (tensor.flatten(0, -4) for tensor in (q, k, v))
     if k.shape[1] == 0 or q.shape[1] % k.shape[1] or q.numel() * k.shape[2] > MOST:
         return None
     (x, y) = (m.arrays["t"][..., 0].reshape(t.shape[:3]) for m, t in zip(marks[:2], (q, k), strict=True) if m)

@@ -74,7 +74,7 @@ def unshifted(run: Run, attention: AttentionOps, rerun: Callable[..., Run]) -> M
 def _terms(run: Run, attention: AttentionOps) -> list[tuple[MarkedOp, MarkedOp, int]]:
     """Products of queries and a table, the sums that add them to scores, and which operand of the sum they are."""
     out = []
-    sums = [each for each in attention.path if each.name in SUMS and len(each.inputs) == TABLE]
+    sums = [entry for entry in attention.path if entry.name in SUMS and len(entry.inputs) == TABLE]
     for total in sums:
         for place, tensor in enumerate(total.inputs):
             chain = chain_of(run, total.at, tensor.number)
@@ -155,10 +155,10 @@ def _pair_terms(
         return None
     rows = place_of(product_marks.arrays["t"]).double() + 1
     numbers = (torch.ones_like(rows), rows, columns)
-    shifts = [_moved(run, rerun, product, total, place, each) for each in numbers]
-    if any(each is None or each.shape != marks.shape for each in shifts):
+    shifts = [_moved(run, rerun, product, total, place, number) for number in numbers]
+    if any(shift is None or shift.shape != marks.shape for shift in shifts):
         return None
-    ones, row, column = (each for each in shifts if each is not None)
+    ones, row, column = (shift for shift in shifts if shift is not None)
     query, key = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
     visible = (weights > NOTHING) & (query >= 0) & (key >= 0)
     taken = visible & (ones != 0)
@@ -179,7 +179,7 @@ def _moved(
 
     changes: list[tuple[MarkedOp, Callable[[Tensor], Tensor]]] = [(product, instead)]
     changed_run = rerun(changed(run, changes))
-    entry = next((each for each in changed_run.seen if each.at == total.at), None)
+    entry = next((op for op in changed_run.seen if op.at == total.at), None)
     if changed_run.failure is not None or entry is None or entry.name != total.name:
         return None
     value = entry.inputs[place].value

@@ -82,13 +82,13 @@ def broken(exam: Examination) -> set[tuple[str, object]]:
     """What is still found wrong when all that was found is put right."""
     is_current = exam.last is not None and exam.last[0] == exam.right
     suspects = exam.last[1] if is_current and exam.last is not None else _suspects(exam)
-    return {(each.general, each.span) for each in suspects}
+    return {(suspect.general, suspect.span) for suspect in suspects}
 
 
 def _suspects(exam: Examination) -> list[Suspect]:
     """The next things that are wrong."""
     run, checks = exam.run(), exam.checks
-    projections = [each for each in run.seen if each.joint is not None]
+    projections = [entry for entry in run.seen if entry.joint is not None]
     exam.is_understood = exam.is_understood or len(projections) > 1
     if run.failure is not None:
         suspect = checks("call", None, crash_suspect, run, exam)
@@ -143,16 +143,16 @@ def _of_sums(exam: Examination, run: Run, free: Run) -> list[Suspect]:
 def _ordered(exam: Examination, free: Run) -> list[Suspect]:
     """What is wrong with the order in which tokens see each other; a note where an option says so."""
     suspects = order_suspects(free)
-    is_meant = any(each.general in TURNED for each in suspects) and is_option(
+    is_meant = any(suspect.general in TURNED for suspect in suspects) and is_option(
         exam.free, exam.user_files, suspects[0].general
     )
-    return [replace(each, severity="note") if is_meant else each for each in suspects]
+    return [replace(suspect, severity="note") if is_meant else suspect for suspect in suspects]
 
 
 def _late_sharing(run: Run, free: Run) -> list[Suspect]:
     """What is wrong with how weights are shared out on the path with a mask."""
-    is_free = any(each.softmax is not None for each in attentions(free))
-    return [each for each in sharing_suspects(run) if each.general == "softmax-axis" or is_free]
+    is_free = any(attention.softmax is not None for attention in attentions(free))
+    return [suspect for suspect in sharing_suspects(run) if suspect.general == "softmax-axis" or is_free]
 
 
 def _wide_heads(exam: Examination, free: Run) -> list[Suspect]:
@@ -161,7 +161,7 @@ def _wide_heads(exam: Examination, free: Run) -> list[Suspect]:
     if not unsplit:
         return scales_suspects(exam)
     # the scale of one wide head is not that of the heads that were meant
-    return [each for each in unsplit if (each.general, each.span) not in exam.tried]
+    return [suspect for suspect in unsplit if (suspect.general, suspect.span) not in exam.tried]
 
 
 def _masking(exam: Examination, run: Run, free: Run) -> list[Suspect]:
@@ -169,7 +169,7 @@ def _masking(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     suspects = _of_meaning(exam, run, free)
     declared = exam.plan.call.get("_mask")
     # what puts a mask right is right for the one that it was made for
-    is_mended = any(each.fault.family in ("mask", "padding") for each in exam.suspects)
+    is_mended = any(suspect.fault.family in ("mask", "padding") for suspect in exam.suspects)
     if (
         suspects
         or is_mended
@@ -221,7 +221,7 @@ def _of_meaning(exam: Examination, run: Run, free: Run) -> list[Suspect]:
         exam.plan, mask_suspects = turned
         return mask_suspects
     late = next((each for each in others if [s.kind for s in each[1]] == ["mask-after-softmax"]), None)
-    if any(each.kind == "mask-inverted" for each in mask_suspects) and late is not None:
+    if any(suspect.kind == "mask-inverted" for suspect in mask_suspects) and late is not None:
         # nothing says that it is the wrong way round, and the other way it is wrong as well
         exam.plan, mask_suspects = late
     return mask_suspects

@@ -73,7 +73,7 @@ class Diagnosis:
         return report(self)
 
     def __repr__(self) -> str:
-        counts = Counter(each.severity for each in self.findings)
+        counts = Counter(finding.severity for finding in self.findings)
         counts_text = [f"{counts[name]} {name}{'s' * (counts[name] > 1)}" for name in SEVERITIES if counts[name]]
         return f"<Diagnosis {self.target}: {', '.join([self.verdict, *counts_text])}>"
 
@@ -83,13 +83,13 @@ class Diagnosis:
     @property
     def faults(self) -> tuple[Finding, ...]:
         """The findings that make it faulty."""
-        return tuple(each for each in self.findings if each.severity == "fault")
+        return tuple(finding for finding in self.findings if finding.severity == "fault")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, of which `from_dict` makes the same diagnosis again."""
         return {
             "schema": SCHEMA, "target": self.target, "verdict": self.verdict,
-            "findings": [_plain(each) for each in self.findings], "examined": dict(self.examined),
+            "findings": [_plain(finding) for finding in self.findings], "examined": dict(self.examined),
             "reason": self.reason,
         }  # fmt: skip
 

@@ -64,8 +64,8 @@ def _scale(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> Scale:
     factors: list[Factor] = []
     a, b = plain_scores(a), plain_scores(b)
     normed = False
-    by_name = {each.name: chain_of(first, each.entry, each.operand) for each in sides(a)}
-    sides_by_name = {each.name: chain_of(second, each.entry, each.operand) for each in sides(b)}
+    by_name = {side.name: chain_of(first, side.entry, side.operand) for side in sides(a)}
+    sides_by_name = {side.name: chain_of(second, side.entry, side.operand) for side in sides(b)}
     shared = {each.at for each in by_name.get("v", [])}
     for name in "qk":
         for mine, entry in zip(by_name.get(name, []), sides_by_name.get(name, []), strict=False):
@@ -86,7 +86,7 @@ def _scale(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> Scale:
         way = _way(a, b)
         factors += way.factors
     after = _after(first, second, a, b)
-    total = prod((each.value for each in factors), start=1.0)
+    total = prod((factor.value for factor in factors), start=1.0)
     return Scale(a, total, tuple(factors), after, width, way.is_bent, normed, way.floored, way.is_related)
 
 
@@ -134,7 +134,7 @@ def _way(a: AttentionOps, b: AttentionOps) -> _Way:
 
 def _is_many(attention: AttentionOps) -> bool:
     """Whether there are two softmaxes, or two products of data, which are no one scale's."""
-    return max(sum(each.last == "softmax" for each in attention.path), sum(map(is_scores, attention.path))) > 1
+    return max(sum(entry.last == "softmax" for entry in attention.path), sum(map(is_scores, attention.path))) > 1
 
 
 def _is_passed(run: Run, attention: AttentionOps, name: str, entry: MarkedOp) -> bool:
@@ -162,7 +162,7 @@ def _is_of_layer(run: Run, attention: AttentionOps, entry: MarkedOp) -> bool:
     module = entry.operation.module
     if attention.scores is None or module == attention.scores.operation.module:
         return False
-    inside = [each for each in run.seen if each.operation.module == module and each.at < entry.at]
+    inside = [op for op in run.seen if op.operation.module == module and op.at < entry.at]
     is_projected = any(any(isinstance(t, nn.Parameter) for t in each.tensors) for each in inside)
     return is_projected and any(m is None for m in entry.given)
 
@@ -173,7 +173,7 @@ def _width(attention: AttentionOps) -> int:
     joint = None if attention.scores is None else attention.scores.joint
     if joint is None:
         return 1
-    return prod(joint.a.shape[joint.left.index(each)] for each in joint.summed)
+    return prod(joint.a.shape[joint.left.index(axis)] for axis in joint.summed)
 
 
 def _after(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> tuple[Factor, ...]:
@@ -187,8 +187,8 @@ def _after(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> tuple[F
         value = factor_of(mine, entry) if behind and a.softmax is not None else None
         if value is not None and abs(value - 1) > EXACT:
             out.append(Factor(mine, value))
-    mines = [each for each in first.seen if each.at > a.context.at]
-    others = [each for each in second.seen if each.at > b.context.at]
+    mines = [op for op in first.seen if op.at > a.context.at]
+    others = [op for op in second.seen if op.at > b.context.at]
     for mine, entry in zip(mines, others, strict=False):
         if mine.joint is not None or mine.last in ("layer_norm", "rms_norm"):
             break

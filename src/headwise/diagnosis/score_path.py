@@ -20,10 +20,10 @@ SUMS = frozenset({"+", "+=", "add", "add_", "-", "-=", "sub", "sub_"})
 
 def plain_scores(attention: AttentionOps) -> AttentionOps:
     """An attention whose scores are those of the keys that have values, where there are others, as of distances."""
-    others = [each for each in attention.path if is_scores(each)]
+    others = [entry for entry in attention.path if is_scores(entry)]
     for scores in others if len(others) > 1 else ():
         named = replace(attention, scores=scores)
-        by_name = {each.name: _sources(each.t) for each in sides(named)}
+        by_name = {side.name: _sources(side.t) for side in sides(named)}
         if set(by_name) == set("qkv") and by_name["k"] == by_name["v"]:
             return named
     return attention
@@ -83,7 +83,7 @@ def _is_term(operand: TensorSeen) -> bool:
 
 def terms_of(attention: AttentionOps) -> set[int]:
     """How many terms may be added to make one score, as of content and of places: none, or so many products; or two."""
-    is_added = any(each.name in SUMS and len(each.inputs) > 1 for each in attention.path)
+    is_added = any(entry.name in SUMS and len(entry.inputs) > 1 for entry in attention.path)
     return {sum(map(is_scores, attention.path)), 2} - {0, 1} if is_added else set()
 
 

@@ -34,7 +34,7 @@ class Slopes(NamedTuple):
 
 
 def _types(observation: Observation) -> set[torch.dtype]:
-    return {each.dtype for entry in observation.attention.path for each in entry.outputs}
+    return {tensor.dtype for entry in observation.attention.path for tensor in entry.outputs}
 
 
 def _near(observation: Observation) -> float:
@@ -76,7 +76,7 @@ def slopes_of(a: Tensor, b: Tensor, heads: Tensor) -> Tensor:
 
 def visible_in(observation: Observation) -> Tensor:
     """Entries that count: without hidden keys, and without rows all of whose keys a mask hides."""
-    visible = torch.stack([each > least_of(observation) for each in observation.weights]).all(dim=0)
+    visible = torch.stack([weight > least_of(observation) for weight in observation.weights]).all(dim=0)
     if observation.run.plan.mask:
         low, plain, high = observation.weights
         is_even = ((plain - plain[..., :1]).abs() < LEAST).all(dim=-1, keepdim=True)
@@ -86,7 +86,7 @@ def visible_in(observation: Observation) -> Tensor:
 
 
 def logs_of(observation: Observation) -> tuple[Tensor, ...]:
-    return tuple(each.clamp(min=least_of(observation)).log() for each in observation.weights)
+    return tuple(weight.clamp(min=least_of(observation)).log() for weight in observation.weights)
 
 
 def _is_even(observation: Observation, steps: tuple[Tensor, ...], visible: Tensor) -> bool:
@@ -103,7 +103,7 @@ def softmax_of(observation: Observation) -> Slopes | None:
     None: they are no such.
     """
     visible = visible_in(observation)
-    if not bool(visible.any()) or any(bool((each < 0).any()) for each in observation.weights):
+    if not bool(visible.any()) or any(bool((weight < 0).any()) for weight in observation.weights):
         return None
     logs = logs_of(observation)
     if not _is_even(observation, logs, visible):
@@ -118,8 +118,10 @@ def softmax_of(observation: Observation) -> Slopes | None:
 
 def _answers(observation: Observation, slopes: Tensor, visible: Tensor) -> bool:
     """Whether larger scores make larger weights: in each head, or none yet, where a tensor is 0 that grows."""
-    zeros = [] if observation.scale is None else [each.entry for each in observation.scale.factors if each.value == 0]
-    if any(len(each.tensors) > 1 for each in zeros):
+    zeros = (
+        [] if observation.scale is None else [factor.entry for factor in observation.scale.factors if factor.value == 0]
+    )
+    if any(len(entry.tensors) > 1 for entry in zeros):
         return True
     used_slopes = slopes[visible.sum(dim=-1, keepdim=True) > 1]
     return used_slopes.numel() > 0 and bool((used_slopes > LEAST).all())
@@ -140,8 +142,8 @@ def centred_both(x: Tensor, visible: Tensor) -> Tensor:
 
 def moves_evenly(observation: Observation, *steps: Tensor) -> bool:
     """Whether the logarithms of three weights in a row are as far from each other, up to one number for each row."""
-    visible = torch.stack([each > least_of(observation) for each in steps]).all(dim=0)
-    low, plain, high = (each.clamp(min=LEAST).log() for each in steps)
+    visible = torch.stack([step > least_of(observation) for step in steps]).all(dim=0)
+    low, plain, high = (step.clamp(min=LEAST).log() for step in steps)
     return _is_even(observation, (low, plain, high), visible)
 
 

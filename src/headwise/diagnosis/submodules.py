@@ -54,7 +54,7 @@ class Whole:
         exam = max(understood, key=lambda exam: not exam.plan.mask)
         run = exam.run(plan=exam.free)
         holders = owners(run, self._files)
-        inner = [each for each in holders if each.path]
+        inner = [holder for holder in holders if holder.path]
         if inner:
             beside = around(run.target, inner, self._files)
             arguments = _given(exam.plan, exam.sizes, [each.kind for each in (*inner, *beside)])
@@ -87,8 +87,8 @@ class Whole:
         hands the class what it is made for.
         """
         self.exams = [exam for exam in self.exams if not _are_shown_right(exam, exams)]
-        inner = [each for exam in self.exams for each in exam.suspects if each.severity == "fault"]
-        is_masked = any(each.fault.family in MASKS for each in inner)
+        inner = [suspect for exam in self.exams for suspect in exam.suspects if suspect.severity == "fault"]
+        is_masked = any(suspect.fault.family in MASKS for suspect in inner)
         for exam in exams:
             exam.suspects = [
                 suspect for suspect in exam.suspects
@@ -147,8 +147,8 @@ class Whole:
 
 def _are_shown_right(exam: Examination, exams: Sequence[Examination]) -> bool:
     """Whether an examination finds faults, all of which the calls of the whole show right."""
-    faults = [each for each in exam.suspects if each.severity == "fault"]
-    return bool(faults) and all(_is_shown_right(each, exams) for each in faults)
+    faults = [suspect for suspect in exam.suspects if suspect.severity == "fault"]
+    return bool(faults) and all(_is_shown_right(fault, exams) for fault in faults)
 
 
 def _is_shown_right(suspect: Suspect, exams: Sequence[Examination]) -> bool:
@@ -162,7 +162,7 @@ def _is_shown_right(suspect: Suspect, exams: Sequence[Examination]) -> bool:
     for exam in (each for each in exams if each.is_understood):
         run = exam.run()
         reached = reached_by(run) if family in MASKS and exam.plan.mask else set()
-        at_line = [each for each in run.seen if (each.span.file, each.span.line) == (span.file, span.line)]
+        at_line = [entry for entry in run.seen if (entry.span.file, entry.span.line) == (span.file, span.line)]
         if any(family == "scale" or uses(each, reached) for each in at_line):
             return True
     return False
@@ -174,7 +174,7 @@ def _named(owner: Owner) -> str:
 
 
 def _are_faulty(exams: Sequence[Examination]) -> bool:
-    return any(each.severity == "fault" for exam in exams for each in exam.suspects)
+    return any(suspect.severity == "fault" for exam in exams for suspect in exam.suspects)
 
 
 def _built(target: Any, plans: Sequence[Plan]) -> nn.Module | None:
@@ -183,7 +183,7 @@ def _built(target: Any, plans: Sequence[Plan]) -> nn.Module | None:
     """
     if isinstance(target, nn.Module):
         return target
-    asked = {each.name for each in parameters(target) if each.default is each.empty}
+    asked = {parameter.name for parameter in parameters(target) if parameter.default is parameter.empty}
     usual = [replace(each, init={name: each.init[name] for name in each.init if name in asked}) for each in plans[:1]]
     for plan in [*usual, *plans]:
         try:

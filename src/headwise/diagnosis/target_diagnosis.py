@@ -69,7 +69,7 @@ def diagnosed(
             return Diagnosis(title, "not examined", (), {}, say("doctor.no_numbers", lang=lang), lang)
         # it stays as it is
         target = apart(target)
-    is_published = bool(user_files) and all(is_installed(each) for each in user_files)
+    is_published = bool(user_files) and all(is_installed(file) for file in user_files)
     checks = CheckRunner()
     if lacking := forward_suspects(target):
         return Diagnosis(title, "faulty", findings_of(lacking, files, checks, lang), {}, "", lang)
@@ -95,7 +95,7 @@ def diagnosed(
     if verdict == "sound" and uncalled:
         # nothing is known of what stands around the classes inside
         verdict, reason = "not examined", uncalled
-    tried = {**examined_parts(exams, whole, lang), **failures_of([each.checks for each in exams] + [checks], lang)}
+    tried = {**examined_parts(exams, whole, lang), **failures_of([exam.checks for exam in exams] + [checks], lang)}
     if verdict == "not examined" and not any(exam.is_understood for exam in exams):
         tried = unfollowed(tried, lang=lang)
     return Diagnosis(title, verdict, findings, tried, reason, lang)
@@ -161,11 +161,11 @@ def _examinations(
     calls: Settings, user_files: tuple[str, ...], whole: Whole | None, checks: CheckRunner
 ) -> list[Examination]:
     """The examinations of all settings. whole: examines the classes inside, None: they are not wanted."""
-    is_published = bool(user_files) and all(is_installed(each) for each in user_files)
+    is_published = bool(user_files) and all(is_installed(file) for file in user_files)
     plans = sorted(calls.plans, key=lambda plan: (plan.setting != "cross", bool(plan.mask)))
     out: list[Examination] = []
     apart: Missed | None = None
-    has_cross = any(plan.setting == "cross" and any(each.name == "L" for each in plan.symbols) for plan in plans)
+    has_cross = any(plan.setting == "cross" and any(symbol.name == "L" for symbol in plan.symbols) for plan in plans)
     for plan in calls.failures:
         # a mask that it takes in another shape: nobody said that it takes this one
         is_taken = plan.mask and any((each.mask, each.setting) == (plan.mask, plan.setting) for each in plans)
@@ -221,7 +221,7 @@ def _at_own_sizes(
 ) -> list[Examination]:
     """The examinations at the sizes that the person gave, which could be others, of what shows there alone."""
     out: list[Examination] = []
-    reported = {(each.general, each.span) for exam in exams for each in exam.suspects}
+    reported = {(suspect.general, suspect.span) for exam in exams for suspect in exam.suspects}
     for base in [exam for exam in exams if calls.is_sized and exam.plan.real and exam.is_understood][:MOST_SIZED]:
         sizes = as_given(base.plan)
         if sizes is None or checks.budget.is_over:
@@ -247,7 +247,7 @@ def _at_sizes(
         base.plan, user_files=user_files, is_published=is_published, is_mask_sure=sure, checks=checks, sizes=sizes
     )
     exam.checks("proof", None, _prove, exam, [])
-    return exam, [each for each in exam.suspects if (each.general, each.span) not in reported]
+    return exam, [suspect for suspect in exam.suspects if (suspect.general, suspect.span) not in reported]
 
 
 def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
@@ -257,7 +257,7 @@ def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
     exam.examined["ideal"] = met or Missed(f"doctor.missed.{'torch_layer' if holds_layers(exam.run()) else 'no_ideal'}")
     if not exam.suspects:
         return
-    again = law_suspects(exam) if any(each.is_mendable for each in laws) else []
+    again = law_suspects(exam) if any(law.is_mendable for law in laws) else []
     left = broken(exam) | {(each.kind, each.span) for each in again}
     exam.suspects = proved(exam, goal, left, laws)
 

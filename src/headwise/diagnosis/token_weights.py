@@ -81,7 +81,7 @@ def weighed_sums(run: Run, rerun: Callable[..., Run]) -> list[WeighedSum]:
 def _weighed_sums(run: Run, rerun: Callable[..., Run]) -> list[WeighedSum]:
     if run.failure is not None or attentions(run):
         return []
-    over_features = [each for each in feature_sums(run) if _is_meant(each)]
+    over_features = [total for total in feature_sums(run) if _is_meant(total)]
     sums = [weighed(run, rerun, each) for each in over_features or token_sums(run)]
     found = [replace(each, is_of_features=bool(over_features)) for each in sums if each is not None]
     return found if len(found) == len(sums) and not any(map(_is_mean, found)) else []
@@ -97,7 +97,7 @@ def _is_mean(of: WeighedSum) -> bool:
     """Whether all tokens have one weight, or none, as in a mean of those that are there."""
     product = of.total.product
     weights = [value_of(product, product.args[at]) for at in of.total.operands if at != of.values]
-    return not of.is_read and all(len(each.unique()) <= 2 for each in weights)
+    return not of.is_read and all(len(weight.unique()) <= 2 for weight in weights)
 
 
 def weighed(run: Run, rerun: Callable[..., Run], total: TokenSum, more: StandIns | None = None) -> WeighedSum | None:
@@ -181,7 +181,7 @@ def _asked(total: TokenSum, place: int, change: Change) -> dict[Site, Callable[.
 
 
 def _at(run: Run, at: int) -> MarkedOp | None:
-    return next((each for each in run.seen if each.at == at), None)
+    return next((entry for entry in run.seen if entry.at == at), None)
 
 
 def _is_one(entry: MarkedOp | None, total: TokenSum) -> bool:

@@ -44,7 +44,7 @@ def verdict_of(
     lang: str,
 ) -> tuple[str, str]:
     """The verdict, and why there is none: "" where there is. call: as it was declared; None: it was not."""
-    if any(each.severity == "fault" for each in findings):
+    if any(finding.severity == "fault" for finding in findings):
         return "faulty", ""
     understood = [exam for exam in exams if exam.is_understood]
     if not understood:

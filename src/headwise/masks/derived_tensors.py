@@ -287,7 +287,7 @@ def _are_equal(t: Tensor, copy: Tensor) -> bool:
         return False
     if _is_of_words(t) and _is_of_words(copy):
         # torch compares entry by entry, and eight of a bool tensor are one word
-        t, copy = (each.flatten().view(torch.int64) for each in (t, copy))
+        t, copy = (tensor.flatten().view(torch.int64) for tensor in (t, copy))
     return torch.equal(t, copy)
 
 

@@ -111,8 +111,8 @@ def _apart(plan: Plan, sizes: dict[str, int]) -> dict[str, int]:
 
 def _check_axes(plan: Plan, sizes: dict[str, int], maps: Seen, title: str) -> None:
     """Refuse a map of which the rows or columns are known to be something else than tokens."""
-    lengths = {sizes[each.name] for each in plan.symbols if each.meaning in LENGTHS}
-    others = {sizes[each.name] for each in plan.symbols if each.meaning in NO_TOKENS} - lengths
+    lengths = {sizes[symbol.name] for symbol in plan.symbols if symbol.meaning in LENGTHS}
+    others = {sizes[symbol.name] for symbol in plan.symbols if symbol.meaning in NO_TOKENS} - lengths
     for layer in layers_of(maps):
         shape = tuple(layer[1].shape)
         if others & set(shape[2:]):
@@ -122,7 +122,7 @@ def _check_axes(plan: Plan, sizes: dict[str, int], maps: Seen, title: str) -> No
 def _letters(plan: Plan, sizes: dict[str, int], shape: tuple[int, ...]) -> Iterator[str]:
     """The symbols of a map's axes: the first of that size, of the batch for the first axis alone; else the number."""
     for axis, size in enumerate(shape):
-        names = [each.name for each in plan.symbols if sizes[each.name] == size]
+        names = [symbol.name for symbol in plan.symbols if sizes[symbol.name] == size]
         names.sort(key=lambda name: (name == "B") is not (axis == 0))
         yield names[0] if names else str(size)
 

@@ -150,7 +150,7 @@ def _look_at_text(
 ) -> Look:  # fmt: skip
     if isinstance(target, str) and code_target(target) is not None:
         raise ArgumentRefusal("refuse.look_code_name", {"target": target})
-    if isinstance(target, tuple) and (len(target) != 2 or not all(isinstance(each, str) for each in target)):
+    if isinstance(target, tuple) and (len(target) != 2 or not all(isinstance(text, str) for text in target)):
         raise ArgumentRefusal("refuse.look_pair", {"count": len(target)})
     if model is not None and not isinstance(model, str | os.PathLike | tuple):
         raise ArgumentRefusal("refuse.look_model_alone", {"kind": type(model).__name__})

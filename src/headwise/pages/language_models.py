@@ -29,7 +29,9 @@ def _loader(name: str, config: Any) -> str:
     """The loader of transformers for a model's own architecture."""
     one_stack(name, config)
     architectures = list(getattr(config, "architectures", None) or [type(config).__name__])
-    loaders = [loader for each in architectures for ending, loader in LOADERS.items() if each.endswith(ending)]
+    loaders = [
+        loader for architecture in architectures for ending, loader in LOADERS.items() if architecture.endswith(ending)
+    ]
     if not loaders:
         raise refusal("refuse.no_predictions", model=name, architecture=architectures[0])
     return loaders[0]

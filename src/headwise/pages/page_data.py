@@ -50,7 +50,7 @@ def packed(page: Page, max_mb: float, tell: Progress) -> Packed:
     for n, layer in enumerate(page.layers):
         tell("step.carrying", {"done": n, "total": len(page.layers)})
         reading = read(layer.map, block)
-        carried = [carry(layer.map, sample=each, block=block, exact=chosen, cached=reading) for each in samples]
+        carried = [carry(layer.map, sample=sample, block=block, exact=chosen, cached=reading) for sample in samples]
         layers.append(_described(layer, carried))
         blocks = _blocks(n, carried)
         # the overview, which is seen first, needs the small pictures, or the maps that are no larger

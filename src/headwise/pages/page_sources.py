@@ -86,7 +86,7 @@ def _opening_of(look: Look) -> dict[str, int | str]:
     """The head that is drawn, at the word whose link is the strongest there; without one, at the first word."""
     layer, head = look.drawn[0]
     here = [(link.weight, word) for word, link in _pairs(look) if (link.layer, link.head) == (layer, head)]
-    first = [each.word for each in look.links[:1]]
+    first = [link.word for link in look.links[:1]]
     word = max(here, key=lambda pair: pair[0])[1] if here else next(iter(first), None)
     return {"layer": layer, "head": head, "token": 0 if word is None else word.tokens[0]}
 
@@ -135,14 +135,14 @@ def _sides(
     for name, layer_map in named:
         lengths = tuple(layer_map.shape[2:])
         # rows take the first list that fits; columns the last, so that two lists of one length are queries and keys
-        fits = [[each for each in candidates if len(each.tokens) == length] for length in lengths]
+        fits = [[candidate for candidate in candidates if len(candidate.tokens) == length] for length in lengths]
         matched = matched or any(fits)
         rows = fits[0][0] if fits[0] else _numbers(lengths[0])
         columns = fits[1][-1] if fits[1] else _numbers(lengths[1])
         layers.append(Layer(name, layer_map, place(rows), place(columns)))
     if candidates and not matched:
         shapes = ", ".join(f"{name!r}: Lq={m.shape[2]}, Lk={m.shape[3]}" for name, m in named[:4])
-        counts = " and ".join(str(len(each.tokens)) for each in candidates)
+        counts = " and ".join(str(len(candidate.tokens)) for candidate in candidates)
         raise ArgumentError(f"there must be a token for each query or key, but {counts} came; the maps: {shapes}")
     return tuple(sides), tuple(layers)
 
@@ -170,7 +170,7 @@ def _rows(side: AxisTokens, query: str) -> tuple[int, int, tuple[int, ...]]:
     matches = [[n for n, token in enumerate(each.tokens) if token.strip() == query.strip()] for each in samples]
     for sample, rows in enumerate(matches):
         if rows:
-            return sample, rows[0], tuple(sorted({row for each in matches for row in each}))
+            return sample, rows[0], tuple(sorted({row for match in matches for row in match}))
     distinct = list(dict.fromkeys(token.strip() for each in samples for token in each.tokens))
     listed = ", ".join(distinct[:40]) + (", …" if len(distinct) > 40 else "")
     raise refusal("refuse.query", query=query, words=listed)

@@ -69,7 +69,7 @@ class Look:
         return tuple(token for links in self.links for token in links.word.tokens) if self.is_query else ()
 
     def __repr__(self) -> str:
-        heads = sum(int(each.shape[0]) for each in self.weights.values())
+        heads = sum(int(weight.shape[0]) for weight in self.weights.values())
         text = self.text if len(self.text) <= LONGEST else f"{self.text[: LONGEST - 1]}…"
         return f"<Look at {text!r}: {self.model}, {len(self.weights)} layers, {heads} heads, {len(self.tokens)} tokens>"
 
@@ -177,7 +177,7 @@ def looked(asked: TextRequest, tell: Progress) -> Look:
     queried = [words[n] for n in find(words, asked.query)] if asked.query is not None else []
     model_run = run(loaded, reading, tell)
     layers, heads, lang = list(asked.layers), list(asked.heads), asked.lang
-    check_places(loaded.name, [int(each.shape[0]) for each in model_run.weights.values()], layers, heads)
+    check_places(loaded.name, [int(weight.shape[0]) for weight in model_run.weights.values()], layers, heads)
     comparison = compared(asked, loaded, reading, model_run, tell)
     tell("step.links", {})
 

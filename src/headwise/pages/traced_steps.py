@@ -159,20 +159,20 @@ def _title(trace: Trace, worked: Mapping[str, Any]) -> Text:
     parts = [_texts("steps.title", target=trace.target, sizes=sizes)]
     if worked["error"] is not None:
         parts.append(_texts("steps.fails", error=worked["error"]))
-    elif any(each.setting == "cross" for each in trace.problems):
+    elif any(problem.setting == "cross" for problem in trace.problems):
         parts.append(_texts("steps.crossed"))
     if worked.get("turns"):
         parts.append(_texts("steps.turns", turns=worked["turns"], shown=MOST_TURNS, left=worked["turns"] - MOST_TURNS))
     if worked["more"]:
         parts.append(_texts("steps.more", count=worked["more"]))
-    return {lang: " ".join(each[lang] for each in parts) for lang in LANGUAGES}
+    return {lang: " ".join(part[lang] for part in parts) for lang in LANGUAGES}
 
 
 def _letters(symbols: Sequence[Symbol], tensors: Any) -> dict[str, Text]:
     """What each axis that is shown means: a symbol, and what is made of several."""
-    meanings = {each.name: _meaning(each) for each in symbols}
+    meanings = {symbol.name: _meaning(symbol) for symbol in symbols}
     out: dict[str, Text] = {}
-    for axis in dict.fromkeys(axis for each in tensors for axis in each["axes"]):
+    for axis in dict.fromkeys(axis for tensor in tensors for axis in tensor["axes"]):
         words = [word for word in dict.fromkeys(WORD.findall(axis)) if word in meanings]
         if axis in meanings:
             out[axis] = meanings[axis]

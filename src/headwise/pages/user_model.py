@@ -103,10 +103,10 @@ def _row(value: Any) -> Tensor:
 def called_with(loaded: LoadedModel, inputs: Mapping[str, Tensor]) -> Callable[[], Any]:
     """A call of the model with what it takes of the inputs, on its device: by their names, or the numbers alone."""
     module = loaded.model
-    place = next((each.device for each in (*module.parameters(), *module.buffers())), torch.device("cpu"))
+    place = next((tensor.device for tensor in (*module.parameters(), *module.buffers())), torch.device("cpu"))
     there = {name: value.to(place) for name, value in inputs.items()}
     parameters = inspect.signature(module.forward).parameters
-    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     accepted = {name: value for name, value in there.items() if name in parameters}
     if takes_all and hasattr(loaded.config, "output_hidden_states"):
         return lambda: module(**there, output_hidden_states=True)

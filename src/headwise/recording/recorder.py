@@ -131,7 +131,7 @@ class Recorder(TorchFunctionMode):
     def finished(self, result: Any) -> tuple[Operation, ...]:
         """All operations; a call of a headwise function outputs the tensors that are used later, or its last one."""
         for place, (outputs, kernels) in self._outputs.items():
-            later = {t.number for each in self.operations[place + 1 :] for t in each.inputs}
+            later = {t.number for operation in self.operations[place + 1 :] for t in operation.inputs}
             later |= {self._identities.number(t) for t in tensors(result)}
             used = {t.number: t for t in outputs if t.number in later}
             kept = tuple(used.values()) or tuple(outputs[-1:])

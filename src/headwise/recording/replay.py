@@ -93,7 +93,7 @@ class Replacing(Counting):
     @contextmanager
     def within_layers(self) -> Iterator[None]:
         """A block in which calls of nn.MultiheadAttention, which reach no mode, are replaced too."""
-        if not any(isinstance(each, Rebound) for each in self._replacements.values()):
+        if not any(isinstance(replacement, Rebound) for replacement in self._replacements.values()):
             yield
             return
         original = nn.MultiheadAttention.forward

@@ -59,14 +59,14 @@ def check_lengths(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> None:
 def _size_count(args: Sequence[Any], options: Mapping[str, Any]) -> int:
     """The count of numbers of a tensor that is made of a size."""
     shape = options.get("size", args[0] if args and isinstance(args[0], tuple | list) else args)
-    return prod(each for each in shape if isinstance(each, int)) if isinstance(shape, tuple | list) else 0
+    return prod(size for size in shape if isinstance(size, int)) if isinstance(shape, tuple | list) else 0
 
 
 def _broadcast_count(name: str, args: Sequence[Any]) -> int:
     """The count of numbers after broadcasting the tensors of a call; 0: it is below LARGEST."""
     arguments = args[0] if args and isinstance(args[0], tuple | list) else args
-    operands = [each for each in arguments if isinstance(each, Tensor) and not is_lazy(each)]
-    most = prod(each.numel() for each in operands) if len(operands) > 1 else 0
+    operands = [argument for argument in arguments if isinstance(argument, Tensor) and not is_lazy(argument)]
+    most = prod(operand.numel() for operand in operands) if len(operands) > 1 else 0
     if name == "meshgrid" or most <= LARGEST:
         return most if name == "meshgrid" else 0
-    return prod(broadcast_shape(*(each.shape for each in operands)) or (0,))
+    return prod(broadcast_shape(*(operand.shape for operand in operands)) or (0,))

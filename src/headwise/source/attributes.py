@@ -45,7 +45,7 @@ def _operands(span: Span) -> Iterator[ast.expr]:
     elif isinstance(tree, ast.Compare):
         yield from (tree.left, *tree.comparators)
     elif isinstance(tree, ast.Call):
-        yield from (tree.func, *tree.args, *(each.value for each in tree.keywords))
+        yield from (tree.func, *tree.args, *(keyword.value for keyword in tree.keywords))
         if isinstance(tree.func, ast.Attribute):
             yield tree.func.value
     elif isinstance(tree, ast.Subscript):
@@ -59,7 +59,7 @@ def _origin(target: nn.Module, span: Span, node: ast.expr, fits: Fits, is_number
         # self.mask.bool()
         node = node.func.value
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-        owners = [each for each in target.modules() if _holds(each, node.attr, fits)]
+        owners = [module for module in target.modules() if _holds(module, node.attr, fits)]
         kind = span.function.rpartition(".")[0]
         owner = next((each for each in owners if type(each).__qualname__ == kind), next(iter(owners), None))
         return None if owner is None else _assigned(target, owner, node.attr)
@@ -126,14 +126,14 @@ def _before(method: Method, name: str, line: int) -> Span | None:
         for node in ast.walk(method.tree)
         if isinstance(node, ast.Assign)
         and node.lineno < line
-        and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
+        and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
     ]
     return method.span(max(assignments, key=lambda node: node.lineno)) if assignments else None
 
 
 def _handed(target: nn.Module, owner: nn.Module, name: str) -> Span | None:
     """The constructor call of a module that computes the argument of a parameter; None: no parent computes it."""
-    parents = [each for each in target.modules() if any(child is owner for child in each.children())]
+    parents = [module for module in target.modules() if any(child is owner for child in module.children())]
     for parent in parents:
         for method in methods(type(parent)):
             calls = [
@@ -143,7 +143,7 @@ def _handed(target: nn.Module, owner: nn.Module, name: str) -> Span | None:
                 and type(owner).__name__ in (getattr(node.func, "id", ""), getattr(node.func, "attr", ""))
             ]
             for node in calls:
-                value = next((each.value for each in node.keywords if each.arg == name), None)
+                value = next((keyword.value for keyword in node.keywords if keyword.arg == name), None)
                 if value is None and len(node.args) == 1 and not node.keywords:
                     value = node.args[0]
                 if value is not None and not isinstance(value, ast.Name | ast.Constant | ast.Attribute):
@@ -164,7 +164,7 @@ def _is_number(node: ast.expr) -> bool:
         if isinstance(node.op, ast.Pow):
             return True
         sides = (node.left, node.right)
-        is_plain = all(_is_number(each) or isinstance(each, ast.Name | ast.Attribute) for each in sides)
+        is_plain = all(_is_number(side) or isinstance(side, ast.Name | ast.Attribute) for side in sides)
         return isinstance(node.op, ast.Mult | ast.Div) and is_plain and any(map(_is_number, sides))
     return False
 

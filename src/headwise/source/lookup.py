@@ -94,7 +94,7 @@ def is_plain(node: ast.expr) -> bool:
 def fill_of(node: ast.AST) -> Iterator[ast.expr]:
     """The candidates for the number with which an operation fills: of a call, an assignment, or a product."""
     if isinstance(node, ast.Call):
-        yield from (each.value for each in node.keywords if each.arg in ("value", "other"))
+        yield from (keyword.value for keyword in node.keywords if keyword.arg in ("value", "other"))
         yield from reversed(node.args)
     elif isinstance(node, ast.Assign | ast.AugAssign):
         yield node.value
@@ -106,7 +106,7 @@ def option_of(name: str) -> Pick:
     """A function that picks the option of a call by its name."""
 
     def pick(node: ast.AST) -> Iterator[ast.expr]:
-        yield from (each.value for each in getattr(node, "keywords", ()) if each.arg == name)
+        yield from (argument.value for argument in getattr(node, "keywords", ()) if argument.arg == name)
 
     return pick
 
@@ -159,7 +159,7 @@ def _given_name(span: Span) -> tuple[Code, ast.FunctionDef, ast.Assign, str] | N
     function = None if code is None else function_of(code, code.node)
     if code is None or function is None:
         return None
-    statement = next((each for each in (code.node, *code.around(code.node)) if isinstance(each, ast.stmt)), None)
+    statement = next((outer for outer in (code.node, *code.around(code.node)) if isinstance(outer, ast.stmt)), None)
     if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
         return None
     return code, function, statement, statement.targets[0].id
@@ -194,7 +194,7 @@ def _is_list(node: ast.expr) -> bool:
 
 def function_of(code: Code, node: ast.AST) -> ast.FunctionDef | None:
     """The innermost function around a node; None: there is none."""
-    return next((each for each in code.around(node) if isinstance(each, ast.FunctionDef)), None)
+    return next((outer for outer in code.around(node) if isinstance(outer, ast.FunctionDef)), None)
 
 
 def last_given(function: ast.FunctionDef, name: str, line: int) -> ast.Assign | None:
@@ -220,12 +220,12 @@ def loads_of(function: ast.FunctionDef, name: str) -> list[ast.Name]:
 
 def _handed(function: ast.FunctionDef, name: str, call: ast.AST | None) -> ast.expr | None:
     """The argument of a call for a parameter; None: the call has none, or it is unknown."""
-    if not isinstance(call, ast.Call) or any(isinstance(each, ast.Starred) for each in call.args):
+    if not isinstance(call, ast.Call) or any(isinstance(argument, ast.Starred) for argument in call.args):
         return None
-    by_name = next((each.value for each in call.keywords if each.arg == name), None)
+    by_name = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
     if by_name is not None:
         return by_name
-    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
     names = names[1:] if names[:1] in (["self"], ["cls"]) else names
     place = names.index(name) if name in names else len(call.args)
     return call.args[place] if place < len(call.args) else None
@@ -262,7 +262,7 @@ def bound_to(span: Span) -> Span | None:
     if code is None or function is None or not isinstance(code.node, ast.Call):
         return None
     parts = [*code.node.args, *([code.node.func.value] if isinstance(code.node.func, ast.Attribute) else [])]
-    names = {each.id for each in parts if isinstance(each, ast.Name)}
+    names = {part.id for part in parts if isinstance(part, ast.Name)}
     assignments = [
         (node, goal, value)
         for node in ast.walk(function)

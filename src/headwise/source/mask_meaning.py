@@ -164,7 +164,7 @@ def _others(tree: ast.AST, kind: str) -> set[int]:
 def _names_in(node: ast.AST) -> set[str]:
     """The names and attributes that code reads."""
     parts = [each for each in ast.walk(node) if isinstance(each, ast.Attribute | ast.Name)]
-    return {each.attr if isinstance(each, ast.Attribute) else each.id for each in parts}
+    return {part.attr if isinstance(part, ast.Attribute) else part.id for part in parts}
 
 
 def _remade(tree: ast.AST, kind: str, name: str) -> set[int]:

@@ -49,8 +49,13 @@ def made_masks(tree: ast.AST, kind: str, name: str, others: Collection[int]) -> 
             ]
             if "mask" in getattr(function, "name", "").lower():
                 returns = [each.value for each in nodes_of(function) if isinstance(each, ast.Return)]
-                values += [part for each in returns if each is not None for part in getattr(each, "elts", [each])]
-            signs = [_sign(each, signs_of) for each in values]
+                values += [
+                    part
+                    for statement in returns
+                    if statement is not None
+                    for part in getattr(statement, "elts", [statement])
+                ]
+            signs = [_sign(value, signs_of) for value in values]
             yield from ("attend" if sign > 0 else "blocked" for sign in signs if sign)
 
 
@@ -88,14 +93,14 @@ def _is_of_code(function: ast.expr) -> bool:
 
 
 def _parameters(function: ast.AST) -> set[str]:
-    return {each.arg for each in nodes_of(function) if isinstance(each, ast.arg)}
+    return {node.arg for node in nodes_of(function) if isinstance(node, ast.arg)}
 
 
 def _kept(tree: ast.AST) -> set[str]:
     """The functions that a constructor calls: their masks are buffers, no arguments."""
-    inits = [each for each in nodes_of(tree) if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
-    calls = [each for init in inits for each in ast.walk(init) if isinstance(each, ast.Call)]
-    return {each.func.id for each in calls if isinstance(each.func, ast.Name)}
+    inits = [node for node in nodes_of(tree) if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+    calls = [node for init in inits for node in ast.walk(init) if isinstance(node, ast.Call)]
+    return {call.func.id for call in calls if isinstance(call.func, ast.Name)}
 
 
 def _functions(node: ast.AST) -> Iterator[ast.AST]:
@@ -105,7 +110,7 @@ def _functions(node: ast.AST) -> Iterator[ast.AST]:
 
 def _masks_of(node: ast.Assign) -> list[str]:
     """The names of masks that a statement makes."""
-    return [each.id for each in node.targets if isinstance(each, ast.Name) and "mask" in each.id.lower()]
+    return [target.id for target in node.targets if isinstance(target, ast.Name) and "mask" in target.id.lower()]
 
 
 def _is_given(function: ast.AST, name: str) -> bool:
@@ -145,7 +150,7 @@ def _local(function: ast.AST) -> dict[str, int]:
 
 def _added(function: ast.AST) -> set[str]:
     """The local names that are given large negative numbers, which are added to scores."""
-    steps = [each for each in nodes_of(function) if isinstance(each, ast.Assign) and INFINITE.search(ast.unparse(each))]
+    steps = [node for node in nodes_of(function) if isinstance(node, ast.Assign) and INFINITE.search(ast.unparse(node))]
     return {target.id for step in steps for target in step.targets if isinstance(target, ast.Name)}
 
 

@@ -84,4 +84,4 @@ def _is_for(node: ast.Assign | ast.AnnAssign, attribute: str) -> bool:
     """Whether an attribute is among the targets of an assignment."""
     goals = node.targets if isinstance(node, ast.Assign) else [node.target]
     parts = (each for goal in goals for each in ast.walk(goal))
-    return any(isinstance(each, ast.Attribute) and each.attr == attribute for each in parts)
+    return any(isinstance(part, ast.Attribute) and part.attr == attribute for part in parts)

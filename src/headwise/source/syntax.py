@@ -80,7 +80,7 @@ class Code:
 
     def nodes(self, wanted: Callable[[ast.AST], bool]) -> Iterator[ast.AST]:
         """The nodes of the file that meet a condition."""
-        return (each for each in ast.walk(self.tree) if wanted(each))
+        return (node for node in ast.walk(self.tree) if wanted(node))
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, from the innermost outward."""
@@ -142,7 +142,10 @@ def _definitions(text: str) -> Mapping[tuple[str, int], Function]:
     """The functions of a text by their names and first lines, which are those of their first decorators."""
     tree = _parsed(text)
     nodes = [node for node in nodes_of(tree) if isinstance(node, Function)] if tree is not None else []
-    return {(node.name, min([node.lineno, *(each.lineno for each in node.decorator_list)])): node for node in nodes}
+    return {
+        (node.name, min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])): node
+        for node in nodes
+    }
 
 
 def code_at(span: Span | None) -> Code | None:

@@ -133,10 +133,12 @@ def form_of(target: Target, body: Sequence[Statement]) -> str:
     """The form of a target. "file": its imports bind all its names; "open": a star import or exec may bind any name;
     "fragment": it is part of a note or a notebook, or has no imports.
     """
-    if target.kind != "python" or not any(each.is_import for each in body):
+    if target.kind != "python" or not any(statement.is_import for statement in body):
         return "fragment"
-    calls = (node for each in body for node in ast.walk(each.node) if isinstance(node, ast.Call))
-    is_open = any(each.is_star for each in body) or any(_name(call.func) in ("exec", "globals") for call in calls)
+    calls = (node for statement in body for node in ast.walk(statement.node) if isinstance(node, ast.Call))
+    is_open = any(statement.is_star for statement in body) or any(
+        _name(call.func) in ("exec", "globals") for call in calls
+    )
     return "open" if is_open else "file"
 
 

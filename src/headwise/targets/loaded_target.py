@@ -56,7 +56,7 @@ def no_name(target: Target, source: Source, namespace: Mapping[str, Any] | None 
 
     namespace: None: it was not loaded. Submodules, constants and private names of a module are no candidates.
     """
-    names = [each.name for each in source.definitions]
+    names = [definition.name for definition in source.definitions]
     public = [
         name
         for name, value in (namespace or {}).items()
@@ -83,7 +83,7 @@ def _nothing(target: Target) -> Refusal:
 
 def unnamed(target: Target, source: Source) -> Refusal:
     """The refusal of a whole file where one name in it is needed."""
-    names = [each.name for each in source.definitions]
+    names = [definition.name for definition in source.definitions]
     if not names:
         return _nothing(target)
     return refusal("refuse.target_unnamed", path=target.path, known=_listed(names), first=names[0])

@@ -72,8 +72,8 @@ def _bindings(target: Target, source: Source, file_of: Callable[[str], str]) -> 
     root = target.name.partition(".")[0]
     cells = [(file_of(cell.file), cell.code) for cell in source.cells]
     body = statements(cells, note_of=root if target.kind == "note" else "")
-    binding = [each for each in body if root in each.binds | each.changes]
-    if not binding and not any(each.is_star for each in body):
+    binding = [statement for statement in body if root in statement.binds | statement.changes]
+    if not binding and not any(statement.is_star for statement in body):
         raise no_name(target, source)
     return body, binding
 
@@ -96,7 +96,7 @@ class _Runner:
 
     def __init__(self, body: Sequence[Statement], namespace: dict[str, Any], target: Target) -> None:
         self._body, self._namespace, self._target = body, namespace, target
-        self._flags = flags_of(each.node for each in body)
+        self._flags = flags_of(statement.node for statement in body)
 
     def run(self, at: int) -> None:
         """Run a needed statement. Errors: Refusal."""

@@ -40,7 +40,7 @@ def cells_of_note(file: str, text: str, name: str = "") -> tuple[Cell, ...]:
     candidates = []
     for blocks in (_fenced(lines), _prompted(lines), _loose(lines, root), _loose(_untagged(lines), root)):
         cells = tuple(cell for block in blocks for cell in _cells(file, block, len(lines)))
-        names = {each.name for each in definitions(cells)}
+        names = {definition.name for definition in definitions(cells)}
         if root in names or (not root and names):
             return cells
         candidates.append(cells)

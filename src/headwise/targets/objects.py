@@ -33,7 +33,7 @@ def describe_object(target: Any) -> ObjectInfo:
     files = {}
     for file in paths:
         tails = (Path(*file.parts[-count:]) for count in range(1, len(file.parts) + 1))
-        alone = (tail for tail in tails if sum(each.parts[-len(tail.parts) :] == tail.parts for each in paths) == 1)
+        alone = (tail for tail in tails if sum(path.parts[-len(tail.parts) :] == tail.parts for path in paths) == 1)
         files[str(file)] = str(next(alone, file))
     namespace = getattr(inspect.getmodule(kind), "__dict__", {})
     return ObjectInfo(getattr(kind, "__qualname__", repr(kind)), namespace, files)

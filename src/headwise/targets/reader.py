@@ -32,7 +32,7 @@ def read(target: Target) -> Source:
         return _source(target, {target.path: text}, (_python_cell(target.path, text),))
     source = _source(target, {target.path: text}, cells_of_note(target.path, text, target.name))
     root = target.name.partition(".")[0]
-    if root and all(each.name != root for each in source.definitions):
+    if root and all(definition.name != root for definition in source.definitions):
         fault = fault_of_note(text, root)
         if fault is not None:
             raise no_python(target.path, fault)
@@ -71,7 +71,7 @@ def _python_cell(path: str, text: str) -> Cell:
 
 def _check_cells(source: Source, name: str) -> None:
     """Refuse a cell with the definition of a name that is no Python."""
-    if name and all(each.name != name for each in source.definitions):
+    if name and all(definition.name != name for definition in source.definitions):
         for file, text in source.texts.items():
             if re.search(rf"^\s*(?:class|def)\s+{re.escape(name)}\b", text, re.MULTILINE):
                 try:

@@ -109,7 +109,9 @@ def top_level(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
         elif isinstance(node, ast.With):
             yield from top_level(node.body)
         elif isinstance(node, ast.Try):
-            yield from top_level([*node.body, *(each for h in node.handlers for each in h.body), *node.orelse])
+            yield from top_level(
+                [*node.body, *(statement for h in node.handlers for statement in h.body), *node.orelse]
+            )
 
 
 def is_main_guard(node: ast.stmt) -> bool:

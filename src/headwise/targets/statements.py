@@ -214,7 +214,7 @@ def _read_inside(code: CodeType, now: set[str], later: set[str], *, is_now: bool
 
 
 def _inside(code: CodeType) -> Iterator[CodeType]:
-    return (each for each in code.co_consts if isinstance(each, CodeType))
+    return (constant for constant in code.co_consts if isinstance(constant, CodeType))
 
 
 def _is_class(code: CodeType) -> bool:
@@ -237,7 +237,7 @@ def _joined(nodes: Sequence[Placed], name: str) -> list[Placed]:
     file, kept = nodes[last]
     if isinstance(kept, ast.ClassDef) and not _is_called(kept):
         kept = copy.copy(kept)
-        others = [each for place in places if place != last for each in _body(nodes[place][1])]
+        others = [statement for place in places if place != last for statement in _body(nodes[place][1])]
         loose = [node for _, node in nodes if first_parameter(node) == "self"]
         for method in (*others, *loose):
             if isinstance(method, ast.FunctionDef) and method.name not in _methods(kept):
@@ -260,7 +260,7 @@ def _is_called(node: ast.ClassDef) -> bool:
 
 
 def _methods(node: ast.ClassDef) -> set[str]:
-    return {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+    return {statement.name for statement in node.body if isinstance(statement, ast.FunctionDef)}
 
 
 def _body(node: ast.stmt) -> list[ast.stmt]:

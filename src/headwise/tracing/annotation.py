@@ -148,7 +148,7 @@ def _bare(file: str, lines: Sequence[str]) -> Iterator[_Piece]:
 
 def _only_imports(piece: _Piece) -> bool:
     body = ast.parse(piece.code).body
-    return bool(body) and all(isinstance(each, ast.Import | ast.ImportFrom) for each in body)
+    return bool(body) and all(isinstance(statement, ast.Import | ast.ImportFrom) for statement in body)
 
 
 def _with_comments(piece: _Piece, comments: dict[tuple[str, int], list[str]]) -> str:

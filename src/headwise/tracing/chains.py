@@ -54,7 +54,7 @@ class Chain:
         axes = [
             axis.text
             for step in self.steps
-            if not any(each.is_scrambled for each in step.inputs)
+            if not any(tensor.is_scrambled for tensor in step.inputs)
             for shape in step.outputs
             for axis in shape.axes
             if axis.scrambled
@@ -64,7 +64,7 @@ class Chain:
     def text(self, *, real: bool = False) -> str:
         """The chain as one line of text."""
         return ARROW.join(
-            "".join(each if isinstance(each, str) else each.said(real=real) for each in part) for part in self.parts
+            "".join(text if isinstance(text, str) else text.said(real=real) for text in part) for part in self.parts
         )
 
 
@@ -112,7 +112,7 @@ def _feeding(inside: Sequence[list[Step]], step: Step) -> list[Step] | None:
 
 def _gives_first(before: Step, step: Step) -> bool:
     """Whether the first input of a step has the shape of an output of the step before."""
-    return bool(step.inputs) and str(step.inputs[0]) in {str(each) for each in before.outputs}
+    return bool(step.inputs) and str(step.inputs[0]) in {str(tensor) for tensor in before.outputs}
 
 
 def _begins(outer: Place, inner: Place) -> bool:

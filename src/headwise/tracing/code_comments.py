@@ -78,7 +78,7 @@ def _by_call(steps: Sequence[Step]) -> list[Chain]:
         for level in range(len(step.chain) + 1):
             at = step.chain[level] if level < len(step.chain) else step.place
             through.setdefault(step.chain[:level], []).append(replace(step, place=at, chain=step.chain[:level]))
-    direct = [chain for each in calls.values() for chain in chains(each)]
+    direct = [chain for call in calls.values() for chain in chains(call)]
     longer = [chain for call, each in through.items() if len(each) > len(calls.get(call, ())) for chain in chains(each)]
     return direct + [each for each in longer if each not in direct]
 
@@ -198,7 +198,7 @@ def _role_near(lines: Sequence[str], number: int) -> str:
         plain = TICKS.sub(" ", line)
         # a formula beside the word names other tensors by single letters
         for text in (MATH.sub(" ", plain), plain):
-            words = {each.lower() for each in re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", text)}
+            words = {word.lower() for word in re.findall(r"[A-Za-z]+|[\u4e00-\u9fff]+", text)}
             roles = [role for role, role_words in ROLES.items() if words & role_words]
             if len(roles) == 1:
                 return roles[0]

@@ -72,7 +72,9 @@ def compared(trace: Trace) -> tuple[Comment, ...]:
 def _is_about_sizes(remark: Remark, words: ShapeWords) -> bool:
     """Whether what is not compared is a shape at all: half of it are words for sizes, or it is of a variable."""
     shapes = remark.chain.shapes
-    known = [words.understands_some([replace(shape, elements=(each,))]) for shape in shapes for each in shape.elements]
+    known = [
+        words.understands_some([replace(shape, elements=(element,))]) for shape in shapes for element in shape.elements
+    ]
     return bool(remark.name) or remark.is_labelled or 2 * sum(known) >= len(known)
 
 
@@ -83,12 +85,12 @@ def _true_shapes(remark: Remark, reading: _Reading | None, words: ShapeWords, sc
         return ""
     if remark.name:
         values = remark.values
-        is_open = any(words.may_be(shapes[0], each) or words.may_end(shapes[0], each) for each in values)
+        is_open = any(words.may_be(shapes[0], value) or words.may_end(shapes[0], value) for value in values)
         return "" if is_open or not _are_named(values, scale) else ARROW.join(dict.fromkeys(map(str, values)))
     if reading is None or not reading.is_sure:
         return ""
     steps = [step for chain in (*remark.about, *remark.beside, *remark.later) for step in chain.steps]
-    ranks = {len(each.elements) for each in shapes}
+    ranks = {len(shape.elements) for shape in shapes}
     traced = [each for step in steps for each in (*step.inputs, *step.outputs) if len(each.axes) in ranks]
     if not _are_named(traced, scale) or all(any(words.may_be(one, each) for each in traced) for one in shapes):
         return ""
@@ -102,7 +104,7 @@ def _are_named(shapes: Sequence[Shape], scale: SymbolScale) -> bool:
 
 def _is_guessed(trace: Trace) -> bool:
     """Whether arguments have a head axis, whose position no operation shows."""
-    heads = {each.name for each in trace.symbols if each.meaning in ("heads", "key_heads", "head_width")}
+    heads = {symbol.name for symbol in trace.symbols if symbol.meaning in ("heads", "key_heads", "head_width")}
     return any(heads & set(map(str, each)) for each in (trace.call or {}).values() if isinstance(each, list))
 
 
@@ -180,7 +182,7 @@ def _corrected_length(reading: _Reading, right: Sequence[_Reading], scale: Symbo
     """
     if not reading.is_sure:
         return ""
-    lengths = {each.name for each in scale.symbols if each.meaning in LENGTHS}
+    lengths = {symbol.name for symbol in scale.symbols if symbol.meaning in LENGTHS}
     here = list(_bound(reading, lengths))
     for length in sorted(lengths):
         words = list(dict.fromkeys(word for word, axis in here if axis == length))
@@ -232,7 +234,7 @@ def _reordered(written: SpokenShape, shape: Shape, scale: SymbolScale) -> tuple[
     for order in permutations(written.elements):
         moved = [word for word, new in zip(written.elements, order, strict=True) if word != new]
         word_meanings = [scale.meanings_in(word) for word in moved]
-        if not all(word_meanings) or not any(each & {"heads", "head_width"} for each in word_meanings):
+        if not all(word_meanings) or not any(meaning & {"heads", "head_width"} for meaning in word_meanings):
             continue
         if all(scale.fits(word, axis.text) for word, axis in zip(order, shape.axes, strict=True)):
             return order
@@ -245,7 +247,7 @@ def _renamed(
     """A shape with another word for one axis, where correct remarks use the present word for another axis."""
     axis = reading.truth[n].axes[place].text
     elements = reading.remark.chain.shapes[n].elements
-    names = {each.name for each in scale.symbols}
+    names = {symbol.name for symbol in scale.symbols}
     uses = [use for each in (reading, *right) for use in _bound(each, names)]
     meant = {bound_axis for word, bound_axis in uses if word == elements[place]} - {axis}
     others = [

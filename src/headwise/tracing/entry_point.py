@@ -151,7 +151,7 @@ def _followed(
     first = probed(crossed, user_files=user_files, spoken=files, kernels=kernels, lang=lang)
     if not plans:
         # it fails however it is called
-        return crossed, replace(first, problems=tuple(replace(each, setting="") for each in first.problems))
+        return crossed, replace(first, problems=tuple(replace(problem, setting="") for problem in first.problems))
     if _is_refused(first):
         # user code refuses this call on purpose
         return plans[0], probed(plans[0], user_files=user_files, spoken=files, kernels=kernels, lang=lang)

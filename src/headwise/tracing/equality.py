@@ -43,16 +43,16 @@ class SymbolScale:
             return True
         words = sorted(names_in(element) or ())
         choices = [self._choices(word) for word in words]
-        if any(each is None for each in choices):
+        if any(choice is None for choice in choices):
             return True
         tree = tree_of(element)
-        readings = islice(product(*[each or () for each in choices]), MOST_READINGS)
+        readings = islice(product(*[choice or () for choice in choices]), MOST_READINGS)
         return any(_computed(tree, dict(zip(words, reading, strict=True))) == wanted for reading in readings)
 
     def meanings_in(self, element: str) -> frozenset[str]:
         """The meanings of the symbols that the words of an element may be; empty: any."""
         names = {name for word in names_in(element) or () for name in may_mean(word, self.symbols) or ()}
-        return frozenset(each.meaning for each in self.symbols if each.name in names)
+        return frozenset(symbol.meaning for symbol in self.symbols if symbol.name in names)
 
     def knows(self, word: str) -> bool:
         """Whether a word has a meaning among the symbols."""

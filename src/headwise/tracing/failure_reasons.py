@@ -82,7 +82,7 @@ def _of_an_einsum(
 
 def _sizes(operations: Sequence[Operation]) -> list[tuple[Sizes, ...]]:
     out = []
-    for together in zip(*[each.inputs for each in operations], strict=False):
+    for together in zip(*[operation.inputs for operation in operations], strict=False):
         if len({len(each.shape) for each in together}) > 1:
             return []
         out.append(tuple(zip(*[each.shape for each in together], strict=True)))
@@ -97,7 +97,7 @@ def _of_a_view(
     meanings: Mapping[str, str],
     lang: str,
 ) -> str:
-    asked = [_asked(each.arguments) for each in operations]
+    asked = [_asked(operation.arguments) for operation in operations]
     if len({len(each) for each in asked}) > 1 or not asked[0]:
         return say("trace.reason.other", lang=lang, op=operations[0].name, shapes=shape)
     wanted = [tuple(each) for each in zip(*asked, strict=True)]
@@ -127,4 +127,4 @@ def _asked(arguments: Mapping[str, Any]) -> list[int]:
     shape = arguments.get("shape", arguments.get("size"))
     if isinstance(shape, tuple | list):
         values = list(shape)
-    return [each for each in values if isinstance(each, int)]
+    return [value for value in values if isinstance(value, int)]

@@ -34,10 +34,10 @@ def page(traces: Sequence[Trace]) -> str:
     return Template(_asset("page", "html")).substitute(
         lang=traces[0].lang,
         digest=digest,
-        title=_text(", ".join(each.target for each in traces)),
+        title=_text(", ".join(trace.target for trace in traces)),
         style=style,
         switches="".join(_switches(traces[0].lang)),
-        body="\n".join("".join(_block(replace(each, lang=lang))) for lang in LANGUAGES for each in traces),
+        body="\n".join("".join(_block(replace(trace, lang=lang))) for lang in LANGUAGES for trace in traces),
     )
 
 
@@ -99,10 +99,13 @@ def _line(line: Line, lang: str) -> Iterator[str]:
     number = f'<td class="number failing">✗ {line.number}</td>' if line.is_failing else _number(line.number)
     yield f'<tr class="source">{number}<td>{source}</td></tr>\n'
     rows = [
-        *(_note(f"≠ {say('trace.comment', lang=lang, said=each.said, true=each.true)}") for each in line.comments),
-        *("".join(_columns(each, lang)) for each in line.columns),
-        *(f'<div class="bad">⚠ {_text(each)}</div>' for each in line.signs),
-        *("".join(_problem(each, lang)) for each in line.problems),
+        *(
+            _note(f"≠ {say('trace.comment', lang=lang, said=comment.said, true=comment.true)}")
+            for comment in line.comments
+        ),
+        *("".join(_columns(column, lang)) for column in line.columns),
+        *(f'<div class="bad">⚠ {_text(sign)}</div>' for sign in line.signs),
+        *("".join(_problem(problem, lang)) for problem in line.problems),
     ]
     indent = " " * indent_of(line.text)
     for row in rows:

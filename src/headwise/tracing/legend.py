@@ -48,7 +48,7 @@ def legend(trace: Trace, *, real: bool = False) -> list[str]:
         for axis in shape.axes
         for word in WORD.findall(axis.text)
     }
-    return [_entry(each, trace.lang, real) for each in trace.symbols if each.name in used or not used]
+    return [_entry(symbol, trace.lang, real) for symbol in trace.symbols if symbol.name in used or not used]
 
 
 def _entry(symbol: Symbol, lang: str, real: bool) -> str:
@@ -80,8 +80,8 @@ def notices(trace: Trace) -> Iterator[str]:
     if not trace.steps and not trace.problems:
         yield say("trace.nothing", lang=trace.lang)
     if trace.comments:
-        wrong = sum(1 for each in trace.comments if each.true)
-        others = [each.place for each in trace.comments if not each.is_compared]
+        wrong = sum(1 for comment in trace.comments if comment.true)
+        others = [comment.place for comment in trace.comments if not comment.is_compared]
         is_one_file = len({each.file for each in others}) == 1
         counts = {"right": len(trace.comments) - wrong - len(others), "wrong": wrong}
         if others:

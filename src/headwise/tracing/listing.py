@@ -62,8 +62,8 @@ def listing(trace: Trace) -> tuple[File, ...]:
     signs: dict[tuple[str, int], dict[str, None]] = {}
     for step in _shown_steps(trace):
         signs.setdefault((step.place.file, _last(step.place)), {}).update(dict.fromkeys(signs_of(trace, step)))
-    wrong = [each for each in trace.comments if each.true]
-    placed = [each.place for each in trace.problems if each.place is not None]
+    wrong = [comment for comment in trace.comments if comment.true]
+    placed = [problem.place for problem in trace.problems if problem.place is not None]
     mentioned = [*by_file, *(each.file for each in placed), *(each.place.file for each in wrong)]
     names = dict.fromkeys(name for name in mentioned if name in trace.sources)
     files = []
@@ -71,10 +71,11 @@ def listing(trace: Trace) -> tuple[File, ...]:
         lines = trace.sources[name].split("\n")
         by_line = by_file.get(name, {})
         comments = [each for each in wrong if each.place.file == name]
-        problems = [each for each in trace.problems if each.place is not None and each.place.file == name]
+        problems = [problem for problem in trace.problems if problem.place is not None and problem.place.file == name]
         marked = {
-            *by_line, *(each.place.line for each in comments),
-            *(number for each in problems if each.place is not None for number in (each.place.line, _last(each.place))),
+            *by_line, *(comment.place.line for comment in comments),
+            *(number for problem in problems if problem.place is not None
+              for number in (problem.place.line, _last(problem.place))),
         }  # fmt: skip
         runs = [
             tuple(
@@ -109,10 +110,10 @@ def _line(
         number,
         text,
         tuple(by_line.get(number, ())),
-        tuple(each for each in comments if each.place.line == number),
-        tuple(each for each in problems if each.place is not None and _last(each.place) == number),
+        tuple(comment for comment in comments if comment.place.line == number),
+        tuple(problem for problem in problems if problem.place is not None and _last(problem.place) == number),
         signs,
-        any(each.place is not None and each.place.line == number for each in problems),
+        any(problem.place is not None and problem.place.line == number for problem in problems),
     )
 
 
@@ -191,8 +192,8 @@ def _first_argument(source: str) -> str:
     if not isinstance(call, ast.Call) or not (call.args or call.keywords):
         return ""
     first = call.args[0] if call.args else call.keywords[0].value
-    called = {id(part) for each in ast.walk(first) if isinstance(each, ast.Call) for part in ast.walk(each.func)}
-    names = [each.id for each in ast.walk(first) if isinstance(each, ast.Name) and id(each) not in called]
+    called = {id(part) for node in ast.walk(first) if isinstance(node, ast.Call) for part in ast.walk(node.func)}
+    names = [node.id for node in ast.walk(first) if isinstance(node, ast.Name) and id(node) not in called]
     plain = [name for name in names if name != "self"]
     text = plain[0] if plain else ast.unparse(first)
     return text if len(text) <= LABEL else f"{text[: LABEL - 1]}…"
@@ -200,7 +201,7 @@ def _first_argument(source: str) -> str:
 
 def signs_of(trace: Trace, step: Step) -> tuple[str, ...]:
     """The warnings about a step; (): its shapes show no mixing."""
-    batch = next((each.name for each in trace.symbols if each.meaning == "batch"), None)
+    batch = next((symbol.name for symbol in trace.symbols if symbol.meaning == "batch"), None)
     if step.op != "MultiheadAttention" or batch is None:
         return ()
     return tuple(

@@ -61,7 +61,7 @@ def probed(
     runs = _run(plan, user_files, kernels=kernels, equal=equal or {})
     expressions = Expressions(
         {name: sizes for name, sizes in runs.sizes.items() if name not in (equal or {})},
-        {each.name: each.equals for each in plan.symbols if each.equals},
+        {symbol.name: symbol.equals for symbol in plan.symbols if symbol.equals},
     )
     names = Names(expressions, _declared(plan), runs.records, runs.followers, runs.sizes)
     rows = aligned(runs.records)
@@ -99,7 +99,7 @@ def _run(plan: Plan, user_files: tuple[str, ...], *, kernels: bool, equal: Mappi
         again = _recorded(plan, real, user_files, kernels=False)[0]
         if again.failure is None:
             shown, record = real, again
-    return _Runs(records, followers, {name: tuple(each[name] for each in sizes) for name in sizes[0]}, shown, record)
+    return _Runs(records, followers, {name: tuple(size[name] for size in sizes) for name in sizes[0]}, shown, record)
 
 
 def _recorded(
@@ -214,7 +214,7 @@ class _StepWriter:
 
     def _kernels(self, row: Row) -> tuple[str, ...]:
         out = []
-        for alike in zip(*[each.kernels for each in row.operations], strict=False):
+        for alike in zip(*[operation.kernels for operation in row.operations], strict=False):
             if len({each.name for each in alike}) == 1:
                 inputs = [self._shape_text(each) for each in _beside([kernel.inputs for kernel in alike])]
                 outputs = [self._shape_text(each) for each in _beside([kernel.outputs for kernel in alike])]
@@ -222,7 +222,7 @@ class _StepWriter:
         return tuple(out)
 
     def _shape_text(self, sizes: Sequence[Sizes]) -> str:
-        return f"[{', '.join(self._names.expressions.name(each) for each in sizes)}]"
+        return f"[{', '.join(self._names.expressions.name(size) for size in sizes)}]"
 
 
 def _place(span: Span, spoken: Mapping[str, str]) -> Place:
@@ -233,7 +233,7 @@ def _beside(many: Sequence[Sequence[tuple[int, ...]]]) -> list[list[Sizes]]:
     """The sizes of each axis over several runs; shapes of different ranks are left out."""
     out = []
     for shapes in zip(*many, strict=False):
-        if len({len(each) for each in shapes}) == 1:
+        if len({len(shape) for shape in shapes}) == 1:
             out.append([tuple(each) for each in zip(*shapes, strict=True)])
     return out
 
@@ -243,19 +243,19 @@ def _alike(a: Step, b: Step) -> bool:
 
 
 def _texts(shapes: Sequence[Shape]) -> list[str]:
-    return [str(each) for each in shapes]
+    return [str(shape) for shape in shapes]
 
 
 def _problems(runs: _Runs, names: Names, writer: _StepWriter, plan: Plan, lang: str) -> list[Problem]:
     """The problem of the runs, where all of them failed at one place."""
     failures = [record.failure for record in runs.records]
     first = failures[0]
-    if first is None or any(each is None or each.span != first.span for each in failures):
+    if first is None or any(failure is None or failure.span != first.span for failure in failures):
         return []
-    operations = [each.operation for each in failures if each is not None and each.operation is not None]
+    operations = [failure.operation for failure in failures if failure is not None and failure.operation is not None]
     text = ""
     if len(operations) == len(failures):
-        meanings = {each.name: say(MEANINGS[each.meaning], lang=lang) for each in plan.symbols}
+        meanings = {symbol.name: say(MEANINGS[symbol.meaning], lang=lang) for symbol in plan.symbols}
         text = reason(operations, _taken(operations, names), names.expressions, meanings, lang)
     place = None if first.span is None else writer.place(first.span)
     op = "" if first.operation is None else first.operation.name

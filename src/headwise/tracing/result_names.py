@@ -110,7 +110,7 @@ def _named(node: ast.AST) -> Iterator[tuple[ast.AST, tuple[str, ...], bool]]:
 
 def _names(target: ast.AST) -> tuple[str, ...]:
     if isinstance(target, ast.Tuple | ast.List):
-        return tuple(ast.unparse(each) for each in target.elts) or ("_",)
+        return tuple(ast.unparse(element) for element in target.elts) or ("_",)
     return (ast.unparse(target),)
 
 

@@ -27,7 +27,7 @@ def to_plain(trace: Trace) -> dict[str, Any]:
             symbol.name: {"meaning": symbol.meaning, "size": symbol.size, "said": symbol.said, "equals": symbol.equals}
             for symbol in trace.symbols
         },
-        "ops": [_step(each) for each in trace.steps],
+        "ops": [_step(step) for step in trace.steps],
         "comments": [
             {
                 **_place(comment.place),
@@ -94,12 +94,12 @@ def _step(step: Step) -> dict[str, Any]:
     return {
         **_place(step.place),
         "op": step.op,
-        "inputs": [str(each) for each in step.inputs],
+        "inputs": [str(tensor) for tensor in step.inputs],
         "output": None if first is None else str(first),
         "axes": [] if first is None else [axis.text for axis in first.axes],
-        "scrambled": any(each.is_scrambled for each in step.outputs),
-        "outputs": [str(each) for each in step.outputs],
-        "chain": [_place(each) for each in step.chain],
+        "scrambled": any(tensor.is_scrambled for tensor in step.outputs),
+        "outputs": [str(tensor) for tensor in step.outputs],
+        "chain": [_place(span) for span in step.chain],
         "module": step.module,
         "times": step.times,
         "writes": step.writes,

@@ -49,8 +49,8 @@ def spoken(text: str, *, bare: bool = False) -> tuple[SpokenChain, ...]:
     ['(B, T, C) -> view(B, T, nh, hs) -> (B, nh, T, hs)']
     """
     if bare and BARE.fullmatch(text.strip()):
-        elements = tuple(each.strip() for each in text.split(","))
-        if all(meanings(each) for each in elements):
+        elements = tuple(word.strip() for word in text.split(","))
+        if all(meanings(element) for element in elements):
             start = len(text) - len(text.lstrip())
             stripped = text.strip()
             return (SpokenChain((SpokenShape(elements, start, start + len(stripped)),), stripped, start),)
@@ -105,16 +105,16 @@ def _bracketed(text: str) -> Iterator[SpokenShape]:
         before = text[: match.start()].rstrip()
         touching = text[: match.start()]
         is_call = bool(re.search(r"[\w.\])]$", touching)) and not before.endswith(SHAPE_WORDS)
-        inner = next((each for each in match.groups() if each is not None), "")
-        elements = tuple(each.strip() for each in re.split(r"[,，、]", inner))
+        inner = next((group for group in match.groups() if group is not None), "")
+        elements = tuple(word.strip() for word in re.split(r"[,，、]", inner))
         if not is_call and _is_shape(elements):
             yield SpokenShape(elements, match.start(), match.end())
 
 
 def _is_shape(elements: Sequence[str]) -> bool:
     """Whether every element reads as a size, and at least one has a word."""
-    words = [names_in(each) for each in elements]
-    return 2 <= len(elements) <= 6 and all(each is not None for each in words) and any(words)
+    words = [names_in(element) for element in elements]
+    return 2 <= len(elements) <= 6 and all(word is not None for word in words) and any(words)
 
 
 def _crossed(text: str) -> Iterator[SpokenShape]:
@@ -130,7 +130,7 @@ def _runs(text: str) -> Iterator[SpokenShape]:
         if (
             "".join(letters) == match[0]
             and len(set(letters)) == len(letters)
-            and all(meanings(each) for each in letters)
+            and all(meanings(letter) for letter in letters)
             and len(letters) > 1
         ):
             yield SpokenShape(letters, match.start(), match.end())

@@ -58,8 +58,8 @@ class ShapeWords:
             for match in ASSIGNED.finditer(text)
             for name in NAME.findall(match[0])
         }
-        self._lengths = frozenset(each.name for each in trace.symbols if each.meaning in LENGTHS)
-        self._batch = frozenset(each.name for each in trace.symbols if each.meaning == "batch")
+        self._lengths = frozenset(symbol.name for symbol in trace.symbols if symbol.meaning in LENGTHS)
+        self._batch = frozenset(symbol.name for symbol in trace.symbols if symbol.meaning == "batch")
         self._is_batch_known = _attends_over_lengths(trace, self._lengths, self._batch)
 
     def understands_some(self, shapes: Sequence[SpokenShape]) -> bool:

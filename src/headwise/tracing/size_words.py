@@ -60,10 +60,10 @@ def meanings(word: str) -> frozenset[str]:
 
 def may_mean(word: str, symbols: Sequence[Symbol]) -> frozenset[str] | None:
     """The symbols that a word may be, by the table and by their names in the code; None: any."""
-    by_code = frozenset(each.name for each in symbols if each.said and each.said == word)
+    by_code = frozenset(symbol.name for symbol in symbols if symbol.said and symbol.said == word)
     possible = meanings(word)
     # without a separate key length there is only one length
-    if possible & {*LENGTHS} and not any(each.meaning == "keys" for each in symbols):
+    if possible & {*LENGTHS} and not any(symbol.meaning == "keys" for symbol in symbols):
         possible |= {"queries"}
-    names = by_code | {each.name for each in symbols if each.meaning in possible}
+    names = by_code | {symbol.name for symbol in symbols if symbol.meaning in possible}
     return names or None

@@ -113,7 +113,7 @@ class Trace:
     lang: str = "en"
 
     def __repr__(self) -> str:
-        wrong = sum(bool(each.true) for each in self.comments)
+        wrong = sum(bool(comment.true) for comment in self.comments)
         counts = [(len(self.steps), "step"), (len(self.problems), "problem"), (wrong, "wrong comment")]
         texts = [f"{count} {name}{'s' * (count != 1)}" for count, name in counts if count or name == "step"]
         return f"<Trace {self.target}: {', '.join(texts)}>"

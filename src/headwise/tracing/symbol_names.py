@@ -36,7 +36,7 @@ def asked(trace: Trace, text: str) -> dict[str, str]:
     axes = [str(axis) for axis in first or ()]
     if len(axes) != len(words):
         raise refusal("refuse.rename_count", shape=f"[{', '.join(axes)}]", wanted=len(axes), got=len(words))
-    symbols = {each.name for each in trace.symbols}
+    symbols = {symbol.name for symbol in trace.symbols}
     for axis, word in zip(axes, words, strict=True):
         if axis not in symbols and axis != word:
             raise refusal("refuse.rename_bound", axis=axis, given=word)
@@ -45,7 +45,7 @@ def asked(trace: Trace, text: str) -> dict[str, str]:
 
 def renamed(trace: Trace, names: Mapping[str, str]) -> Trace:
     """A trace with other names for its symbols. Errors: Refusal for names that cannot be used."""
-    present = [each.name for each in trace.symbols]
+    present = [symbol.name for symbol in trace.symbols]
     for old, new in names.items():
         if old not in present:
             raise refusal("refuse.rename_unknown", known=", ".join(present), given=old)
@@ -62,8 +62,8 @@ def renamed(trace: Trace, names: Mapping[str, str]) -> Trace:
             Symbol(rename(symbol.name), symbol.meaning, symbol.size, symbol.said, rename(symbol.equals))
             for symbol in trace.symbols
         ),
-        steps=tuple(rename.step(each) for each in trace.steps),
-        problems=tuple(rename.problem(each) for each in trace.problems),
+        steps=tuple(rename.step(step) for step in trace.steps),
+        problems=tuple(rename.problem(problem) for problem in trace.problems),
         init=rename.plain(trace.init),
         call=rename.plain(trace.call),
     )
@@ -85,7 +85,7 @@ class _Renamer:
             inputs=self._shapes(step.inputs),
             outputs=self._shapes(step.outputs),
             times=self(step.times),
-            kernels=tuple(self._inside(each) for each in step.kernels),
+            kernels=tuple(self._inside(kernel) for kernel in step.kernels),
         )
 
     def problem(self, problem: Problem) -> Problem:
@@ -106,4 +106,4 @@ class _Renamer:
         return INSIDE.sub(lambda match: self(match[0]), kernel)
 
     def _shapes(self, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
-        return tuple(Shape(tuple(NamedAxis(self(a.text), a.size, a.scrambled) for a in each.axes)) for each in shapes)
+        return tuple(Shape(tuple(NamedAxis(self(a.text), a.size, a.scrambled) for a in shape.axes)) for shape in shapes)

@@ -61,9 +61,9 @@ def _drawn(trace: Trace, width: int, *, real: bool, is_cut: bool) -> Iterator[Te
     numbers = [line.number for file in files for run in file.runs for line in run]
     look = _Look(width, len(str(max(numbers, default=1))) + 2, real, trace.lang, is_cut)
     yield Text(visible(trace.target), style="bold")
-    entries = [visible(each).replace(" ", UNBROKEN) for each in legend(trace, real=real)]
+    entries = [visible(line).replace(" ", UNBROKEN) for line in legend(trace, real=real)]
     yield from (Text(each.replace(UNBROKEN, " ")) for each in _folded(" · ".join(entries), width))
-    for text, style in ((called(trace), DIM), *((each, "") for each in notices(trace))):
+    for text, style in ((called(trace), DIM), *((line, "") for line in notices(trace))):
         yield from _sentence(text, style, width)
     for file in files:
         yield Text()
@@ -191,7 +191,7 @@ def _styled(part: Sequence[Shape | str], look: _Look) -> Iterator[tuple[str, str
 def _widths(file: File, look: _Look) -> dict[int, tuple[int, ...]]:
     """The column widths of each group that fit all chains without wrapping."""
     out: dict[int, tuple[int, ...]] = {}
-    for per_call in (each for run in file.runs for line in run for each in line.columns if each.labels):
+    for per_call in (column for run in file.runs for line in run for column in line.columns if column.labels):
         wide = [
             max(
                 [
@@ -242,7 +242,7 @@ def _cuts(text: str, width: int) -> list[int]:
 def _sentence(text: str, style: str, width: int) -> list[Text]:
     """A text wrapped to a width; [] for an empty text."""
     lines = [each for line in text.split("\n") for each in _folded(visible(line), width)] if text else []
-    return [Text(each, style=style) for each in lines]
+    return [Text(line, style=style) for line in lines]
 
 
 def _folded(text: str, width: int) -> list[str]:

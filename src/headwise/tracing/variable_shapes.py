@@ -38,7 +38,7 @@ class VariableShapes:
         """The shapes of a variable before a line, then after the lines from there to `end`; (): they are not known."""
         first, last = self._function(line)
         bindings = [each for each in self._assigned if first <= each.start[0] <= last and name in each.names]
-        ends = [each.end[0] for each in bindings if each.end[0] < line]
+        ends = [binding.end[0] for binding in bindings if binding.end[0] < line]
         if self._is_changed_otherwise(name, max(ends, default=first), line, end):
             return ()
         latest = [binding for binding in bindings if binding.end[0] == max(ends, default=0)]
@@ -139,7 +139,7 @@ def _changes(tree: ast.Module) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.MatchMapping) and node.rest:
             yield node.lineno, node.rest
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from ((node.lineno, (each.asname or each.name).partition(".")[0]) for each in node.names)
+            yield from ((node.lineno, (name.asname or name.name).partition(".")[0]) for name in node.names)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node not in tree.body:
             yield node.lineno, node.name
 

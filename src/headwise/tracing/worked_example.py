@@ -35,7 +35,7 @@ def worked(plan: Plan, trace: Trace, *, files: Mapping[str, str]) -> dict[str, A
     longest loop whose last turns are left out, else 0. values: row by row, None where there are too many; non-finite
     numbers are text: "-inf". heads: {"axis", "each"} or {"of": the head of each entry}, None: entries have no head.
     """
-    crossed = any(each.setting == "cross" for each in trace.problems)
+    crossed = any(problem.setting == "cross" for problem in trace.problems)
     fails = any(problem.setting != "cross" for problem in trace.problems)
     equal = {"S": "L"} if crossed and _has(plan, "S") else {}
     small = run_small(plan, user_files=tuple(files), equal=equal, fails=fails)
@@ -53,7 +53,7 @@ def worked(plan: Plan, trace: Trace, *, files: Mapping[str, str]) -> dict[str, A
 
 
 def _has(plan: Plan, name: str) -> bool:
-    return any(each.name == name for each in plan.symbols)
+    return any(symbol.name == name for symbol in plan.symbols)
 
 
 class _ExampleWriter:
@@ -95,12 +95,12 @@ class _ExampleWriter:
         self, at: int, kind: str, axes: tuple[list[Sequence[NamedAxis]], list[Sequence[NamedAxis]]]
     ) -> dict[str, Any]:
         operation = self._operations[at]
-        place, chain = self._place(operation.span), tuple(self._place(each) for each in operation.chain)
+        place, chain = self._place(operation.span), tuple(self._place(span) for span in operation.chain)
         inputs = [
             self._taken(tensor, tensor_axes) for tensor, tensor_axes in zip(operation.inputs, axes[0], strict=False)
         ]
         results: list[tuple[TensorSeen, Sequence[NamedAxis]]] = list(zip(operation.outputs, axes[1], strict=False))
-        changed = [self._after(at, each) for each in operation.inputs if each.number in operation.writes]
+        changed = [self._after(at, operand) for operand in operation.inputs if operand.number in operation.writes]
         results = results or [(each, axes[0][0] if axes[0] else ()) for each in changed]
         first = self._current.get(operation.inputs[0].number) if operation.inputs else None
         turn, turns = self._turns[at]

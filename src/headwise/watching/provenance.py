@@ -106,4 +106,4 @@ def tensors_of(values: Iterable[Any]) -> Iterator[Tensor]:
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, tuple | list):
-            yield from (each for each in value if isinstance(each, Tensor))
+            yield from (tensor for tensor in value if isinstance(tensor, Tensor))

@@ -132,7 +132,7 @@ class TorchLayers:
 
     def encoder(self, call: PatchedCall) -> Any:
         """nn.TransformerEncoder.forward: it passes its layers a nested tensor where padding can be left out."""
-        names = (self._session.running.name_of(each) for each in call.args[0].modules())
+        names = (self._session.running.name_of(module) for module in call.args[0].modules())
         if any(self._session.edits(name) for name in names):
             with without_fast_path():
                 return call.result()

@@ -28,8 +28,8 @@ def conventions() -> tuple[Convention, ...]:
 def named(name: str) -> tuple[Convention, ...]:
     """The conventions of a name: itself or its alias first, then its variants (torch, torch_separate)."""
     check_convention(name)
-    exact = [each for each in conventions() if name in (each.name, *each.aliases)]
-    return (*exact, *(each for each in conventions() if each.name.startswith(f"{exact[0].name}_")))
+    exact = [convention for convention in conventions() if name in (convention.name, *convention.aliases)]
+    return (*exact, *(convention for convention in conventions() if convention.name.startswith(f"{exact[0].name}_")))
 
 
 def recognised(

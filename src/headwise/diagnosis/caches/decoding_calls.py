@@ -24,7 +24,7 @@ def joins(entry: MarkedOp) -> bool:
     if entry.last not in JOINS and entry.last not in WRITES:
         return False
     places = [None if marks is None or marks.kind != "token" else _all_places(marks) for marks in entry.given]
-    placed = [each for each in places if each is not None]
+    placed = [place for place in places if place is not None]
     return bool(placed) and (None in places or any(each != placed[0] for each in placed) or -1 in placed[0])
 
 
@@ -38,26 +38,26 @@ def attention_of(decoded: Decoded, at: int) -> AttentionOps | None:
     if run is None:
         return None
     stop = decoded.bounds[at + 1] if at + 1 < len(decoded.bounds) else len(run.record.operations)
-    in_range = [each for each in attentions(run) if decoded.bounds[at] <= each.context.at < stop]
+    in_range = [attention for attention in attentions(run) if decoded.bounds[at] <= attention.context.at < stop]
     return in_range[-1] if in_range else None
 
 
 def is_left_behind(decoded: Decoded, at: int, attention: AttentionOps) -> bool:
     """Whether a call puts its tokens to all that came before, and looks at its own alone."""
     first, end = sum(decoded.cuts[:at]), sum(decoded.cuts[: at + 1])
-    joined = [each for each in in_call(decoded, at) if joins(each)]
+    joined = [entry for entry in in_call(decoded, at) if joins(entry)]
     put = [[_places_in(marks) for marks in each.given if marks is not None] for each in joined]
     kept = [each for each in put if set[int]().union(*each) >= set(range(end))]
-    met = [places_of(each.t) for each in sides(attention) if each.name != "q"]
+    met = [places_of(side.t) for side in sides(attention) if side.name != "q"]
     return bool(kept) and bool(met) and all(each == set(range(first, end)) for each in met)
 
 
 def drops(entry: MarkedOp, end: int) -> bool:
     """Whether an operation takes all tokens and gives some."""
-    taken = [_places_in(each) for each in entry.given if each is not None]
-    results = [_places_in(each) for each in entry.output_marks if each is not None]
+    taken = [_places_in(marks) for marks in entry.given if marks is not None]
+    results = [_places_in(marks) for marks in entry.output_marks if marks is not None]
     every = set(range(end))
-    return any(each >= every for each in taken) and bool(results) and not any(each >= every for each in results)
+    return any(each >= every for each in taken) and bool(results) and not any(result >= every for result in results)
 
 
 def places_of(t: Tensor) -> set[int]:

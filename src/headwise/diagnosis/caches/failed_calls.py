@@ -68,7 +68,7 @@ def _next_axis(
     failure = None if now.run is None else now.run.failure
     if now.run is None or failure is None or failure.operation is None or not now.bounds:
         return None
-    sites = [each.site for each in in_call(now, len(now.bounds) - 1) if each.last in CATS]
+    sites = [entry.site for entry in in_call(now, len(now.bounds) - 1) if entry.last in CATS]
     if failure.operation.last in CATS:
         sites.insert(0, site_of(failure.operation))
     before = len(now.run.record.operations)
@@ -96,7 +96,7 @@ def _values(decoder: Decoder, breach: Breach, decoded: Decoded, failed: Operatio
         return []
     transplants = Transplants(decoder, breach.cuts)
     entries = in_call(decoded, len(decoded.bounds) - 1)
-    joined = [each for each in entries if joins(each)]
+    joined = [op for op in entries if joins(op)]
     for tensor in failed.inputs:
         marks = decoded.run.marks_at(tensor)
         if marks is None or marks.kind not in ("token", "pair"):
@@ -108,7 +108,7 @@ def _values(decoder: Decoder, breach: Breach, decoded: Decoded, failed: Operatio
                 continue
             stand_ins = transplants.widened(entry, entries)
             if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is None:
-                wrong = [*(each for each in entries if drops(each, sum(breach.cuts[: breach.at + 1]))), *joined, entry]
+                wrong = [*(op for op in entries if drops(op, sum(breach.cuts[: breach.at + 1]))), *joined, entry]
                 span, values = wrong[0].span, {"error": error}
                 return [Suspect("cache-incomplete", span, stand_ins, said=values, proved=True, evidence=error)]
     return []

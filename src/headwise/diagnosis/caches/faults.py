@@ -60,7 +60,7 @@ def remember(exams: Sequence[Examination]) -> None:
     decoder = _decoder(exam, plan)
     if not may_keep(decoder):
         return
-    if any(each.is_local for each in exam.suspects):
+    if any(suspect.is_local for suspect in exam.suspects):
         # what puts them right is made for one length, and what they are wrong in is wrong with a cache too
         exam.examined["cache"] = Missed("doctor.missed.faults_first")
         return
@@ -78,7 +78,7 @@ def remember(exams: Sequence[Examination]) -> None:
         if suspects and asked and _is_right(replace(decoder, place=DecodingStep(), wholes={}, opening=asked), exam):
             # who decodes need not ask each step for it
             suspects = [replace(suspect, severity="note") for suspect in suspects]
-        if any(each.kind == "cache-lost" for each in suspects):
+        if any(suspect.kind == "cache-lost" for suspect in suspects):
             roomy = with_room(variant)
             if roomy is not None and _is_right(_decoder(exam, roomy), exam):
                 # how many tokens are kept is a number that who builds it gives
@@ -99,12 +99,12 @@ def _is_right(decoder: Decoder, exam: Examination) -> bool:
     """Whether a way to decode is found in which no fault is."""
     cache = kept(decoder)
     suspects = cache_suspects(decoder, cache, is_published=exam.is_published)
-    return cache.way is not None and all(each.severity != "fault" for each in suspects)
+    return cache.way is not None and all(suspect.severity != "fault" for suspect in suspects)
 
 
 def _alone(exam: Examination, plan: Plan) -> Plan:
     """The plan without keys of their own where they may be left out: beside a cache these may mean another memory."""
-    spare = {each.name for each in parameters(callee(plan.target)) if each.default is None}
+    spare = {parameter.name for parameter in parameters(callee(plan.target)) if parameter.default is None}
     call = {name: each for name, each in plan.call.items() if name not in spare or call_role(name) not in KEYS}
     if len(call) == len(plan.call):
         return plan
@@ -118,7 +118,9 @@ def _decoder(exam: Examination, plan: Plan) -> Decoder:
 
 def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
     """What is wrong with a cache once a window leaves the first of the tokens behind."""
-    windows = [each.name for each in decoder.plan.symbols if init_role(each.said) == "window" and not each.equals]
+    windows = [
+        symbol.name for symbol in decoder.plan.symbols if init_role(symbol.said) == "window" and not symbol.equals
+    ]
     sizes = {**decoder.sizes, **dict.fromkeys(windows, WINDOW)}
     if not windows or exam.is_published:
         return []
@@ -127,7 +129,7 @@ def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
     if after.error is not None or before.error is not None or torch.equal(before.outputs[0], after.outputs[0]):
         return []
     suspects = cache_suspects(narrow, kept(narrow), is_published=False)
-    return [each for each in suspects if each.proved and each.severity == "fault"]
+    return [suspect for suspect in suspects if suspect.proved and suspect.severity == "fault"]
 
 
 def cache_suspects(decoder: Decoder, cache: Kept, *, is_published: bool) -> list[Suspect]:
@@ -139,12 +141,14 @@ def cache_suspects(decoder: Decoder, cache: Kept, *, is_published: bool) -> list
         suspects = _explained(decoder, breach)
         if cache.way is not None:
             # handed on so, it runs and counts: that another cut fails is no guess
-            suspects = [replace(each, guess="") if each.kind == "cache-raises" else each for each in suspects]
+            suspects = [
+                replace(suspect, guess="") if suspect.kind == "cache-raises" else suspect for suspect in suspects
+            ]
         if is_published:
             # what is unusual is so on purpose: the call that was found out may not be the one that was meant
-            suspects = [each for each in suspects if each.proved]
-        out += [_weighed(each, breach, decoder) for each in suspects]
-        if is_published and out and all(each.severity != "fault" for each in out):
+            suspects = [suspect for suspect in suspects if suspect.proved]
+        out += [_weighed(suspect, breach, decoder) for suspect in suspects]
+        if is_published and out and all(suspect.severity != "fault" for suspect in out):
             out = []
     return out
 
@@ -158,7 +162,7 @@ def _weighed(suspect: Suspect, breach: Breach, decoder: Decoder) -> Suspect:
     if suspect.kind == "cache-lost" and _is_segment_memory(decoder, breach):
         return replace(suspect, severity="warning")
     # what is never called without a cache has several tokens after one whenever it has several
-    required = {each.name for each in parameters(callee(decoder.plan.target)) if each.default is EMPTY}
+    required = {parameter.name for parameter in parameters(callee(decoder.plan.target)) if parameter.default is EMPTY}
     is_step = suspect.kind == "cache-step-differs" and not required.isdisjoint(breach.way.names)
     if not (breach.is_chunk or (is_step and max(breach.cuts) > 1)) or suspect.said.get("made") == "rectangle":
         return suspect
@@ -169,14 +173,14 @@ def _weighed(suspect: Suspect, breach: Breach, decoder: Decoder) -> Suspect:
 def _is_segment_memory(decoder: Decoder, breach: Breach) -> bool:
     """Whether what holds tokens is cut off from its gradient; weights that are kept to be looked at hold none."""
     decoded = decoder.parts(breach.way, breach.cuts, recorded=True)
-    cut_off = [each for each in in_call(decoded, 0) if each.last == "detach"]
-    return any(marks is not None and marks.kind == "token" for each in cut_off for marks in each.output_marks)
+    cut_off = [entry for entry in in_call(decoded, 0) if entry.last == "detach"]
+    return any(marks is not None and marks.kind == "token" for entry in cut_off for marks in entry.output_marks)
 
 
 def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
     decoded = decoder.parts(breach.way, breach.cuts, recorded=True, again=breach.again)
     if breach.again:
-        joined = next((each for each in in_call(decoded, 0) if joins(each)), None)
+        joined = next((entry for entry in in_call(decoded, 0) if joins(entry)), None)
         span = None if joined is None else joined.span
         return [Suspect("cache-stale", span, proved=False, evidence=_far(breach))]
     if decoded.run is None:
@@ -201,14 +205,14 @@ def _far(breach: Breach) -> str:
 
 def _disordered(decoder: Decoder, breach: Breach, decoded: Decoded) -> list[Suspect]:
     """New tokens joined before those that came earlier."""
-    joins = [each for each in in_call(decoded, breach.at) if each.last in JOINS and each.output_marks]
-    wrong = [each for each in joins if is_falling(each.output_marks[0])]
+    joins = [entry for entry in in_call(decoded, breach.at) if entry.last in JOINS and entry.output_marks]
+    wrong = [entry for entry in joins if is_falling(entry.output_marks[0])]
     if not wrong:
         return []
-    stand_ins = {each.site: _turned(each) for each in wrong}
+    stand_ins = {entry.site: _turned(entry) for entry in wrong}
     if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is not None:
         return []
-    tokens = [each for each in joins if (marks := each.output_marks[0]) is not None and marks.kind == "token"]
+    tokens = [entry for entry in joins if (marks := entry.output_marks[0]) is not None and marks.kind == "token"]
     # where the keys alone or the values alone are joined so, these no longer belong together
     kind = "cache-order" if len(tokens) == len(wrong) else "cache-order-mismatch"
     return [Suspect(kind, wrong[0].span, stand_ins, proved=True, evidence=_far(breach))]

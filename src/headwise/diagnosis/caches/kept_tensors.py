@@ -19,9 +19,9 @@ def is_read_alone(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
     whole, parts = decoder.whole(decoder.total, recorded=True).run, decoder.parts(way, (3, 1), recorded=True)
     if whole is None or parts.run is None:
         return False
-    sites = {each.site for each in whole.seen}
-    later = [each for each in parts.run.seen if each.at >= parts.bounds[-1]]
-    return any(each.joint is not None and each.site not in sites for each in later)
+    sites = {entry.site for entry in whole.seen}
+    later = [entry for entry in parts.run.seen if entry.at >= parts.bounds[-1]]
+    return any(entry.joint is not None and entry.site not in sites for entry in later)
 
 
 def holds_tokens(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:

@@ -120,17 +120,25 @@ def guess_of(decoder: Decoder, way: CacheProtocol) -> str:
     """
     said = {*way.names, *way.options, *way.starts, *way.positions, *way.tables, *way.plan.call}
     run = decoder.whole(TOKENS, recorded=True).run
-    kept_in = [each for value in decoder.parts(way, (3, 1)).cache.values() for each in tensors([value])]
-    if any(each.dtype != decoder.dtype for each in kept_in):
+    kept_in = [tensor for value in decoder.parts(way, (3, 1)).cache.values() for tensor in tensors([value])]
+    if any(tensor.dtype != decoder.dtype for tensor in kept_in):
         return "cache"
-    is_told = way.is_own and bool(way.names) and {each.name for each in parameters(callee(decoder.plan.target))} <= said
+    is_told = (
+        way.is_own
+        and bool(way.names)
+        and {parameter.name for parameter in parameters(callee(decoder.plan.target))} <= said
+    )
     return "" if is_told and run is not None and looks_back(run) else "cache"
 
 
 def with_room(plan: Plan) -> Plan | None:
     """The plan with each number that a class has by itself, of one and more, larger by a sequence; None: no such."""
     built = parameters(plan.target) if isinstance(plan.target, type) else []
-    defaults = {each.name: plan.init.get(each.name, each.default) for each in built if each.default is not EMPTY}
+    defaults = {
+        parameter.name: plan.init.get(parameter.name, parameter.default)
+        for parameter in built
+        if parameter.default is not EMPTY
+    }
     larger = {name: each + TOKENS for name, each in defaults.items() if type(each) is int and each > 0}
     return replace(plan, init={**plan.init, **larger}) if larger else None
 
@@ -155,7 +163,11 @@ def _placed(decoder: Decoder) -> Any:
     plan = decoder.plan
     if not isinstance(plan.target, type):
         return plan
-    names = [each.name for each in parameters(plan.target) if each.name in PLACES and each.default is not EMPTY]
+    names = [
+        parameter.name
+        for parameter in parameters(plan.target)
+        if parameter.name in PLACES and parameter.default is not EMPTY
+    ]
     return replace(plan, init={**plan.init, **{name: 0 for name in names if name not in plan.init}})
 
 
@@ -175,7 +187,7 @@ def _is_guessed(plan: Plan) -> bool:
 
 def _is_for_a_mask(decoder: Decoder, breach: Breach) -> bool:
     """Whether places that hold no token yet are looked at, which who calls may hide with a mask."""
-    if not any(role_of(each) == "mask" for each in parameters(callee(decoder.plan.target))):
+    if not any(role_of(parameter) == "mask" for parameter in parameters(callee(decoder.plan.target))):
         return False
     decoded = decoder.parts(breach.way, breach.cuts, recorded=True, again=breach.again)
     attention = None if decoded.run is None else attention_of(decoded, breach.at)
@@ -198,7 +210,7 @@ def _keeps(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
         return holds_tokens(decoder, way, step)
     kept_in = [vars(each) if hasattr(each, "__dict__") else each for each in step.cache.values()]
     # room that holds nothing yet keeps nothing
-    return any(3 in each.shape and bool(each.any()) for each in tensors(kept_in))
+    return any(3 in tensor.shape and bool(tensor.any()) for tensor in tensors(kept_in))
 
 
 def _depends(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
@@ -250,7 +262,7 @@ def _rows_of(decoder: Decoder, first: int, end: int, *, is_step: bool) -> Tensor
     """
     if is_step:
         rows = [_rows_of(decoder, at, at + 1, is_step=False) for at in range(first, end)]
-        outputs = [each for each in rows if each is not None]
+        outputs = [row for row in rows if row is not None]
         return torch.cat(outputs, dim=decoder.axis) if len(outputs) == len(rows) else None
     decoded = decoder.whole(end)
     if (

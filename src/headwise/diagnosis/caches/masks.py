@@ -53,13 +53,13 @@ def is_mask_alone(decoder: Decoder, breach: Breach, entry: MarkedOp) -> bool:
 def is_rectangle(entry: MarkedOp) -> bool:
     """Whether a mask was made for several queries and more keys."""
     shape = entry.outputs[0].shape if entry.outputs else ()
-    return len(shape) > 1 and 1 < shape[-2] < shape[-1] and all(each is None for each in entry.output_marks)
+    return len(shape) > 1 and 1 < shape[-2] < shape[-1] and all(marks is None for marks in entry.output_marks)
 
 
 def unmasked_suspects(decoder: Decoder, breach: Breach, attention: AttentionOps) -> list[Suspect]:
     """Later keys of the same call that are not hidden with a cache, as they are without one."""
     softmax, place = attention.softmax, decoder.place
-    if softmax is None or any(each.last in HIDING for each in attention.path if each.at < softmax.at):
+    if softmax is None or any(entry.last in HIDING for entry in attention.path if entry.at < softmax.at):
         return []
     function = softmax.function
 

@@ -63,7 +63,7 @@ class Transplants:
 
     def stand_ins(self, entries: Sequence[MarkedOp]) -> dict[Site, Callable[..., Any]]:
         """What makes of some tokens what is made of all."""
-        return {each.site: self._right(each.site, each.function) for each in entries}
+        return {entry.site: self._right(entry.site, entry.function) for entry in entries}
 
     def is_known(self, entry: MarkedOp) -> bool:
         """Whether an operation is also run without a cache."""
@@ -76,7 +76,7 @@ class Transplants:
         """
         site = entry.site
         place, function = self.decoder.place, entry.function
-        turn = sum(each.at < entry.at and each.site == site for each in before)
+        turn = sum(op.at < entry.at and op.site == site for op in before)
 
         def right(*args: Any, **options: Any) -> Any:
             output = function(*args, **options)
@@ -165,15 +165,15 @@ def lost_suspects(decoder: Decoder, breach: Breach, decoded: Decoded, attention:
         ]
         joined = [each for each in chain if joins(each)]
         new_entries = chain[: chain.index(joined[0])] if joined else chain
-        uncached = [each for each in new_entries if transplants.is_known(each)]
+        uncached = [entry for entry in new_entries if transplants.is_known(entry)]
         dropped += [each.span for each in chain if drops(each, end)]
         spans += [each.span for each in joined[:1]] or [side.entry.span]
         if uncached:
             stand_ins |= transplants.widened(uncached[-1], in_call(decoded, breach.at))
-            stand_ins |= {each.site: _last_part for each in joined}
+            stand_ins |= {entry.site: _last_part for entry in joined}
     if not spans:
         return []
-    own_joins = [each.span for each in in_call(decoded, breach.at) if joins(each)]
+    own_joins = [entry.span for entry in in_call(decoded, breach.at) if joins(entry)]
     span = next((each for each in spans if each in own_joins), (own_joins or spans)[0])
     tried = [stand_ins, _handed(decoder, breach, decoded, lost)]
     right = next((each for each in tried if each and _is_right(decoder, breach, each)), None)
@@ -194,7 +194,7 @@ def _handed(decoder: Decoder, breach: Breach, decoded: Decoded, lost: Sequence[S
     out: dict[Site, Callable[..., Any]] = {}
     for entry in {each.entry.at: each.entry for each in lost}.values():
         site = entry.site
-        turn = sum(each.at < entry.at and each.site == site for each in in_call(decoded, breach.at))
+        turn = sum(op.at < entry.at and op.site == site for op in in_call(decoded, breach.at))
         places = [
             next(at for at, each in enumerate(entry.tensors) if each is side.operand)
             for side in lost if side.entry is entry
@@ -203,8 +203,8 @@ def _handed(decoder: Decoder, breach: Breach, decoded: Decoded, lost: Sequence[S
         # all of them now, as none may run within another
         for end in accumulate(breach.cuts):
             run = decoder.whole(end, recorded=True).run
-            entries = [] if run is None else [each for each in run.seen if each.site == site]
-            values = [] if turn >= len(entries) else [each.value for each in entries[turn].operation.inputs]
+            entries = [] if run is None else [op for op in run.seen if op.site == site]
+            values = [] if turn >= len(entries) else [tensor.value for tensor in entries[turn].operation.inputs]
             values_by_turn[end] = {at: value for at, value in enumerate(values) if at in places and value is not None}
         out[site] = _with(entry.function, decoder, site, turn, values_by_turn)
     return out

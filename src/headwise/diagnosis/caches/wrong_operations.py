@@ -29,13 +29,15 @@ def transplanted_suspects(decoder: Decoder, breach: Breach, decoded: Decoded, at
         for entries in combinations(roots, count):
             stand_ins = transplants.stand_ins(entries)
             if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is None:
-                return _distinct([_named(decoder, decoded.run, each, breach, transplants) for each in entries])
+                return _distinct([_named(decoder, decoded.run, entry, breach, transplants) for entry in entries])
     return []
 
 
 def _distinct(suspects: list[Suspect]) -> list[Suspect]:
     """One for each line and kind."""
-    lines = {(each.kind, each.span.line if each.span is not None else 0): each for each in reversed(suspects)}
+    lines = {
+        (suspect.kind, suspect.span.line if suspect.span is not None else 0): suspect for suspect in reversed(suspects)
+    }
     return list(reversed(lines.values()))
 
 
@@ -74,7 +76,7 @@ def _reaches(run: Run, entry: MarkedOp) -> str:
     if entry.last in ATTENTIONS:
         return "fused"
     numbers = entry.results
-    kinds = [each.kind for each in entry.output_marks if each is not None]
+    kinds = [marks.kind for marks in entry.output_marks if marks is not None]
     if kinds:
         return kinds[0]
     for op in run.seen[entry.at + 1 :]:

@@ -47,7 +47,7 @@ def unlike_samples(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     is_drawn = distance(rerun(more_change=change, luck=LUCK).output, alike.output) > NEAR
     if _spread(alike.output, of_output) <= NEAR or is_drawn:
         return []
-    place = next((entry for entry in alike.seen if any(each > NEAR for each in _spreads(entry))), None)
+    place = next((entry for entry in alike.seen if any(spread > NEAR for spread in _spreads(entry))), None)
     return [] if place is None else [Suspect("samples-unlike", place.span, proved=True)]
 
 

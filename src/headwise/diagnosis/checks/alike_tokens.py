@@ -42,7 +42,7 @@ class AllAlike:
 
 def _make_alike(options: dict[str, Any]) -> None:
     tokens = [each for name, each in options.items() if _holds_tokens(each) and not is_table(name, each)]
-    lengths = [each.shape[at] for each in tokens[:1] for at in (1, 0)]
+    lengths = [token.shape[at] for token in tokens[:1] for at in (1, 0)]
     for name, value in options.items():
         if isinstance(value, Tensor) and is_table(name, value):
             axes = [value.shape.index(length) for length in lengths if length in value.shape]

@@ -17,7 +17,7 @@ __all__ = ["apart", "backward_error", "broken_backward"]
 
 def backward_error(run: Run) -> str:
     """What the backward of all that a run with gradients gives raised; "": it ran, or nothing asks for it."""
-    outputs = [each for each in tensors(run.record.result) if each.requires_grad]
+    outputs = [tensor for tensor in tensors(run.record.result) if tensor.requires_grad]
     if not outputs or not isinstance(run.target, nn.Module):
         return ""
     try:
@@ -33,7 +33,7 @@ def broken_backward(run: Run, error: str, rerun: Callable[[dict[Site, Callable[.
     first: MarkedOp | None = None
     # what is written into a mask of what was done already depends on no input
     writes = [entry for entry in run.seen if entry.operation.writes]
-    for entry in [each for each in writes if each.is_marked] or writes:
+    for entry in [write for write in writes if write.is_marked] or writes:
         first = first or entry
         together[entry.site] = apart(entry)
         for stand_ins, place in (({entry.site: apart(entry)}, entry), (together, first)):

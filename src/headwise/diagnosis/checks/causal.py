@@ -81,8 +81,8 @@ def _is_of_a_memory(run: Run) -> bool:
     """Whether keys may come with an argument of their own, of which all is seen, beside tokens that look back."""
     if not any(isinstance(shape, list) and call_role(name) in KEYS for name, shape in run.plan.call.items()):
         return False
-    patterns = [pattern_of(each) for each in attentions(run)]
-    return any(each is not None and bool(each.any()) and not bool(each.triu(1).any()) for each in patterns)
+    patterns = [pattern_of(attention) for attention in attentions(run)]
+    return any(pattern is not None and bool(pattern.any()) and not bool(pattern.triu(1).any()) for pattern in patterns)
 
 
 def pattern_of(attention: AttentionOps) -> Tensor | None:
@@ -104,7 +104,7 @@ def _hidden_late(attention: AttentionOps, sight: AttentionPattern) -> MarkedOp |
     future = sight.column > sight.row
     if not bool((value.abs() > NOTHING)[later].any()) or bool((sight.weights.abs() > NOTHING)[future].any()):
         return None
-    after = [each for each in attention.path if each.at > softmax.at]
+    after = [entry for entry in attention.path if entry.at > softmax.at]
     return after[0] if after and bool(((total - 1).abs() > 1e-3).any()) else None
 
 
@@ -177,7 +177,7 @@ def _kind(visible: Tensor, *, wants: bool) -> str:
 
 def _dropped(run: Run) -> MarkedOp | None:
     """The operation that hides later keys of scores, or makes the square for it, and whose result nothing takes."""
-    taken = {each.number for entry in run.seen for each in entry.inputs}
+    taken = {tensor.number for entry in run.seen for tensor in entry.inputs}
     for entry in run.seen:
         marks = [each for each in entry.given if each is not None and each.kind == "pair"]
         if any(output.number in taken for output in entry.outputs) or entry.operation.writes:
@@ -188,7 +188,7 @@ def _dropped(run: Run) -> MarkedOp | None:
             return entry
         if entry.last not in ("masked_fill", "where") or not marks:
             continue
-        values = [each.value for each in entry.unmarked_inputs]
+        values = [tensor.value for tensor in entry.unmarked_inputs]
         if any(each is not None and is_triangle(each) for each in values):
             return entry
     return None
@@ -196,7 +196,7 @@ def _dropped(run: Run) -> MarkedOp | None:
 
 def _closer(attention: AttentionOps) -> MarkedOp:
     """The operation that hides keys, or else the one that makes the weights."""
-    filling = next((each for each in attention.path if _fills(each)), None)
+    filling = next((op for op in attention.path if _fills(op)), None)
     if filling is not None:
         return filling
     for entry in attention.path:
@@ -220,7 +220,7 @@ def _closer(attention: AttentionOps) -> MarkedOp:
 
 def _fills(entry: MarkedOp) -> bool:
     """Whether an operation makes some scores next to minus infinity that were not."""
-    inputs = [each.value for each in entry.marked_inputs]
+    inputs = [tensor.value for tensor in entry.marked_inputs]
     output, before = entry.value, inputs[0] if len(inputs) == 1 else None
     if output is None or before is None or before.shape != output.shape or not output.is_floating_point():
         return False

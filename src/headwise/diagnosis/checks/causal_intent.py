@@ -64,10 +64,12 @@ def wants_causal(run: Run) -> bool:
             for name in asked
         )
     if isinstance(run.target, nn.Module):
-        if any(_says_causal(each.name) and each.default is True for each in (*_switches(run), *_asked(run))):
+        if any(
+            _says_causal(parameter.name) and parameter.default is True for parameter in (*_switches(run), *_asked(run))
+        ):
             return True
         modules = [] if takes_mask else list(run.target.modules())
-        if any(_says_causal(name) and value is True for each in modules for name, value in vars(each).items()):
+        if any(_says_causal(name) and value is True for module in modules for name, value in vars(module).items()):
             return True
         return any(is_triangle(each) and not _is_elsewhere(run, name) for name, each in run.target.named_buffers())
     return False
@@ -123,7 +125,7 @@ def unread_flags(run: Run) -> list[str]:
 def _is_idle(run: Run, name: str) -> bool:
     """Whether a flag that is off by default is kept, and neither read nor spoken of: the order comes with the mask."""
     kind = type(run.target)
-    is_off = any(each.name == name and each.default is False for each in parameters(kind))
+    is_off = any(parameter.name == name and parameter.default is False for parameter in parameters(kind))
     if not is_off or not isinstance(run.target, nn.Module) or name not in vars(run.target) or is_read(run.target, name):
         return False
     return not any(re.search(rf"\b{re.escape(name)}\b", line) for line in spoken(kind))
@@ -150,7 +152,7 @@ def _takes_mask(run: Run) -> bool:
         arguments = parameters(function)
     except (TypeError, ValueError):
         return False
-    masks = {each.name for each in arguments if role_of(each) == "mask"} & set(mask_arguments(arguments))
+    masks = {argument.name for argument in arguments if role_of(argument) == "mask"} & set(mask_arguments(arguments))
     return any(not PADDING.search(name) for name in masks)
 
 
@@ -168,14 +170,14 @@ def _switches(run: Run) -> list[inspect.Parameter]:
     file = getattr(inspect.getmodule(kind), "__file__", None) or ""
     if is_installed(file) or not isinstance(run.plan.target, type):
         return []
-    return [each for each in parameters(kind) if each.name not in run.plan.init]
+    return [parameter for parameter in parameters(kind) if parameter.name not in run.plan.init]
 
 
 def _asked(run: Run) -> list[inspect.Parameter]:
     """What the person's own forward takes that the plan leaves as it is, where tokens see no others but these."""
     if len(run.known) != 1 or is_installed(getattr(inspect.getmodule(type(run.target)), "__file__", None) or ""):
         return []
-    return [each for each in parameters(run.target.forward) if each.name not in run.plan.call]
+    return [parameter for parameter in parameters(run.target.forward) if parameter.name not in run.plan.call]
 
 
 def is_triangle(t: Tensor) -> bool:
@@ -194,8 +196,8 @@ def is_step(t: Tensor | None) -> bool:
         return False
     table = t.reshape(-1, *t.shape[-2:])[0]
     lines = [table.diagonal(at) for at in range(1 - table.shape[0], table.shape[1])]
-    firsts = torch.stack([each[0] for each in lines])
-    return all(bool((each == each[0]).all()) for each in lines) and int((firsts[1:] != firsts[:-1]).sum()) == 1
+    firsts = torch.stack([line[0] for line in lines])
+    return all(bool((line == line[0]).all()) for line in lines) and int((firsts[1:] != firsts[:-1]).sum()) == 1
 
 
 def filled_by(run: Run, entry: MarkedOp) -> MarkedOp | None:

@@ -35,7 +35,7 @@ def is_given(run: Run, total: float, wanted: float) -> bool:
         if number > 0 and any(isclose(total, each, rel_tol=NEAR) for each in (number, 1 / number, number**-0.5)):
             return True
         shares = (number, 1 / number, number + 1, 1 / (number + 1)) if number > 0 else ()
-        if any(isclose(total, wanted * each, rel_tol=NEAR) for each in shares if not isclose(each, 1)):
+        if any(isclose(total, wanted * share, rel_tol=NEAR) for share in shares if not isclose(share, 1)):
             return True
     return False
 
@@ -45,17 +45,17 @@ def inverts_norms(scale: Scale) -> bool:
     products may be (arXiv:2010.04245): those of a layer norm are as long as √d, and divided by it (arXiv:2302.05442).
     """
     path = [*scale.attention.path, scale.attention.context]
-    late = prod(each.value for each in scale.factors if any(each.entry is op for op in path))
+    late = prod(factor.value for factor in scale.factors if any(factor.entry is op for op in path))
     root = sqrt(scale.width)
     if not (isclose(scale.total, root, rel_tol=NEAR) and isclose(late, root, rel_tol=NEAR)):
         return False
-    lengths = [float(each.x.double().norm(dim=-1).mean()) for each in sides(scale.attention) if each.name in "qk"]
+    lengths = [float(side.x.double().norm(dim=-1).mean()) for side in sides(scale.attention) if side.name in "qk"]
     return len(lengths) == 2 and prod(lengths) > root
 
 
 def _numbers(run: Run) -> Iterator[float]:
     """The numbers that a class is built or called with, by default too, that are no sizes of its axes."""
-    free = {each.name for each in run.plan.symbols if each.meaning == "parameter"}
+    free = {symbol.name for symbol in run.plan.symbols if symbol.meaning == "parameter"}
     for value in run.plan.init.values():
         if isinstance(value, float) or (isinstance(value, str) and value in free):
             yield float(value if isinstance(value, float) else run.sizes[value])
@@ -114,7 +114,7 @@ def _knows_width(exam: Any, place: int, scale: Scale) -> bool:
 def _knows_length(exam: Any, place: int, scale: Scale) -> bool:
     """Whether with more tokens scores are scaled by another number."""
     sizes = {name: size + MORE * (name in ("L", "S")) for name, size in exam.sizes.items()}
-    sizes |= {each.name: evaluated(each.equals, sizes) for each in exam.free.symbols if each.equals}
+    sizes |= {symbol.name: evaluated(symbol.equals, sizes) for symbol in exam.free.symbols if symbol.equals}
     there = _scale_at(exam, place, sizes)
     return there is not None and not isclose(there.total, scale.total, rel_tol=NEAR)
 

@@ -90,14 +90,14 @@ def _is_certain(run: Run, operation: Operation | None) -> bool:
         return False
     if operation is None or not operation.inputs or _is_of_guessed_width(run, operation):
         return False
-    if operation.last == "embedding" and any(_is_as_called(run, each) for each in operation.inputs):
+    if operation.last == "embedding" and any(_is_as_called(run, tensor) for tensor in operation.inputs):
         # what looks up rows takes whole numbers, and was not called with any
         return False
     others = [name for name in run.named if name != run.plan.mask][1:]
     if any(call_role(name.partition(".")[0]) not in INPUTS for name in others):
         # nothing says what shape such an argument has
         return False
-    return all(each.requires_grad or run.marks_at(each) is not None for each in operation.inputs)
+    return all(tensor.requires_grad or run.marks_at(tensor) is not None for tensor in operation.inputs)
 
 
 def _is_of_guessed_width(run: Run, failed: Operation) -> bool:
@@ -126,7 +126,7 @@ def _turned_mask(run: Run, operation: Operation | None, exam: Any) -> Suspect | 
     """A mask that would fit the scores if its last two axes changed places: it lies along the queries."""
     if not run.plan.mask or operation is None:
         return None
-    marks = [run.marks.get(each.number) for each in operation.inputs]
+    marks = [run.marks.get(tensor.number) for tensor in operation.inputs]
     scores = next((at for at, each in enumerate(marks) if each is not None and each.kind == "pair"), None)
     others = [at for at, each in enumerate(marks) if each is None and len(operation.inputs[at].shape) > 1]
     if scores is None or len(others) != 1:
@@ -157,7 +157,7 @@ def _with_turned(name: str, shape: tuple[int, ...]) -> Callable[..., Any]:
         return value.transpose(-1, -2) if isinstance(value, Tensor) and tuple(value.shape) == shape else value
 
     def right(*args: Any, **options: Any) -> Any:
-        first, *rest = (turned(each) for each in args)
+        first, *rest = (turned(argument) for argument in args)
         function = getattr(first, last, None) or getattr(torch, last)
         return function(*rest, **{key: turned(each) for key, each in options.items()})
 
@@ -193,7 +193,7 @@ def _swapped_input(run: Run, failed: Operation) -> Suspect | None:
         ):  # fmt: skip
             number = entry.inputs[[t is entry.joint.b for t in entry.tensors].index(True)].number
             candidates.append((others[0], entry.at, number))
-    kinds = {each.number: run.marks_at(each) for each in failed.inputs}
+    kinds = {operand.number: run.marks_at(operand) for operand in failed.inputs}
     for place, tensor in enumerate(failed.inputs):
         held = kinds[tensor.number]
         if held is None or held.kind != "token" or sources_of(held) != {mine}:
@@ -205,7 +205,7 @@ def _swapped_input(run: Run, failed: Operation) -> Suspect | None:
             candidates.append((others[-1] if with_pair or place == 2 else others[0], len(run.seen), tensor.number))
     for name, at, number in candidates[:1]:
         chain = chain_of(run, at, number)
-        projection = next((each for each in reversed(chain) if each.joint is not None), None)
+        projection = next((op for op in reversed(chain) if op.joint is not None), None)
         if projection is not None:
             return redirected(run, projection, name, queries)
     return None
@@ -256,7 +256,7 @@ def _asks_keys(run: Run, failed: Operation) -> bool:
 
 def _product(run: Run, operation: Operation, exam: Any, values: dict[str, object]) -> Suspect | None:
     """A product that wants its right side turned: the key was not transposed."""
-    if len(operation.inputs) < 2 or any(run.marks.get(each.number) is None for each in operation.inputs[:2]):
+    if len(operation.inputs) < 2 or any(run.marks.get(tensor.number) is None for tensor in operation.inputs[:2]):
         return None
     function = torch.matmul
     for order in _orders(operation):
@@ -273,7 +273,7 @@ def _product(run: Run, operation: Operation, exam: Any, values: dict[str, object
 
 def _orders(operation: Operation) -> Iterator[tuple[int, ...]]:
     """The orders of the axes of a product's right side that let it run: its last two turned, or else any that fits."""
-    left, right = (each.shape for each in operation.inputs[:2])
+    left, right = (tensor.shape for tensor in operation.inputs[:2])
     rank = len(right)
     last = (*range(rank - 2), rank - 1, rank - 2)
     yield last

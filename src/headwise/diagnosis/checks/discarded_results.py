@@ -32,7 +32,7 @@ def _is_statement(entry: MarkedOp) -> bool:
     code = code_at(entry.span)
     if code is None:
         return False
-    around = (each for each in (code.node, *code.around(code.node)) if isinstance(each, ast.stmt))
+    around = (outer for outer in (code.node, *code.around(code.node)) if isinstance(outer, ast.stmt))
     statement = next(around, None)
     call = statement.value if isinstance(statement, ast.Expr) else None
     if code.node is not statement and code.node is not call:

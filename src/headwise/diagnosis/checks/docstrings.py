@@ -111,7 +111,7 @@ def _shape(
 def _words(
     run: Run, name: str, real: list[str], spoken_shape: SpokenShape, lines: list[tuple[int, str]], span: Span
 ) -> Iterator[Suspect]:
-    meanings = {each.name: each.meaning for each in run.plan.symbols}
+    meanings = {symbol.name: symbol.meaning for symbol in run.plan.symbols}
     for word, axis in zip(spoken_shape.elements, real, strict=True):
         meaning = meanings.get(axis, "")
         parts = set(re.split(r"[_\s]+", word.lower()))
@@ -140,7 +140,7 @@ def _defined(word: str, lines: Sequence[str]) -> str:
 def _symbols_of(run: Run, shape: tuple[int, ...]) -> str:
     """A shape in symbols, where each of its sizes is that of one; "": it is not."""
     names = {size: name for name, size in reversed(list(run.sizes.items()))}
-    return ", ".join(names[each] for each in shape) if all(each in names for each in shape) else ""
+    return ", ".join(names[size] for size in shape) if all(size in names for size in shape) else ""
 
 
 def comment_notes(plan: Plan, user_files: tuple[str, ...], files: Mapping[str, str]) -> list[Suspect]:
@@ -150,7 +150,7 @@ def comment_notes(plan: Plan, user_files: tuple[str, ...], files: Mapping[str, s
         return []
     try:
         with seeded():
-            if sum(each.numel() for each in tensors(plan.arguments(plan.sizes(0)))) > MOST:
+            if sum(tensor.numel() for tensor in tensors(plan.arguments(plan.sizes(0)))) > MOST:
                 return []
             probe = probed(plan, user_files=user_files, spoken=files)
     except (AttentionError, RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError):

@@ -63,8 +63,8 @@ def _unreached(run: Run) -> list[Suspect]:
     """Modules that eval() does not reach, as their owner keeps them in a plain list: what they drop follows from it."""
     suspects = unregistered(run)
     name = str(suspects[0].said.get("name", "")) if suspects and suspects[0].change is not None else ""
-    owners = [each for each in run.target.modules() if name in vars(each)] if name else []
-    kept_in = [module for each in owners for module in modules_in(vars(each)[name])]
+    owners = [module for module in run.target.modules() if name in vars(module)] if name else []
+    kept_in = [module for owner in owners for module in modules_in(vars(owner)[name])]
     is_left = any(module.training != run.target.training for each in kept_in for module in each.modules())
     return [replace(suspects[0], kind="modules-unregistered")] if is_left else []
 
@@ -123,7 +123,7 @@ def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
 
 def _twice(trained: Run) -> list[Suspect]:
     """Dropout of what dropout has just left: nothing but movements lies between the two."""
-    results = {each.number: entry for entry in trained.seen for each in entry.outputs}
+    results = {tensor.number: entry for entry in trained.seen for tensor in entry.outputs}
     for entry in trained.seen:
         if not _is_dropout(entry) or not _dropped(entry):
             continue
@@ -139,11 +139,11 @@ def _twice(trained: Run) -> list[Suspect]:
 
 def _lost(trained: Run) -> list[Suspect]:
     """Dropout of what goes on as it was: nobody reads what is left of it, and the code keeps it in no name."""
-    taken = {each.number for entry in trained.seen for each in entry.inputs}
+    taken = {tensor.number for entry in trained.seen for tensor in entry.inputs}
     for entry in trained.seen:
         if not _is_dropout(entry) or entry.operation.writes or not _dropped(entry):
             continue
-        goes_on = any(each.number in taken for each in entry.outputs)
+        goes_on = any(tensor.number in taken for tensor in entry.outputs)
         if not goes_on and is_unkept(entry.span):
             return [Suspect("dropout-discarded", entry.span)]
     return []
@@ -195,7 +195,7 @@ def _random_suspects(run: Run, entry: MarkedOp) -> list[Suspect]:
     """That an operation draws numbers which change the weights. What is drawn elsewhere may be meant so, as the first
     slots of slot attention.
     """
-    if not any(_is_between(entry, each) for each in attentions(run)):
+    if not any(_is_between(entry, attention) for attention in attentions(run)):
         return []
     function, name = entry.function, entry.last.strip("_")
 

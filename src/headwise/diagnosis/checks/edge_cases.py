@@ -81,7 +81,7 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
 def is_for_halves(target: Any) -> bool:
     """Whether a class says that it runs in half precision: in its words, or by the dtype that it is built with."""
     kind = target if isinstance(target, type) else type(target)
-    dtypes = (each.default for each in parameters(target) if isinstance(target, type))
+    dtypes = (parameter.default for parameter in parameters(target) if isinstance(target, type))
     return torch.float16 in dtypes or any(HALF.search(line) and not DENIED.search(line) for line in spoken(kind))
 
 
@@ -114,7 +114,7 @@ def half_suspects(plan: Plan, run: Run, rerun: Callable[..., Run]) -> tuple[list
 
     run: a run of the plan.
     """
-    most = max((_largest(each) for each in attentions(run)), default=0.0)
+    most = max((_largest(attention) for attention in attentions(run)), default=0.0)
     # where torch keeps the scores, the inputs are as they are
     grow = min((SCORES / most) ** 0.5, LARGEST) if most > 0 else 1.0
 
@@ -149,7 +149,7 @@ def _too_large(span: Span | None) -> str:
 
 def _largest(attention: AttentionOps) -> float:
     """The largest score that a softmax was given."""
-    entry = attention.softmax or next((each for each in attention.path if each.last in ("exp", "exp_")), None)
+    entry = attention.softmax or next((op for op in attention.path if op.last in ("exp", "exp_")), None)
     value = None if entry is None else entry.inputs[0].value
     if value is None or value.dtype == torch.bool:
         return 0.0
@@ -173,7 +173,7 @@ def _within_range(name: str) -> Callable[..., Any]:
     function: Any = reduce(getattr, name.split(".")[1:], torch)
 
     def right(*args: Any, **options: Any) -> Any:
-        floats = [each for each in args if isinstance(each, Tensor) and each.is_floating_point()]
+        floats = [argument for argument in args if isinstance(argument, Tensor) and argument.is_floating_point()]
         least = torch.finfo(floats[0].dtype if floats else torch.get_default_dtype()).min
 
         def held(value: Any) -> Any:

@@ -34,7 +34,8 @@ class _Elsewhere:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.function(
-            *(self._at_ends(each) for each in args), **{name: self._at_ends(each) for name, each in options.items()}
+            *(self._at_ends(argument) for argument in args),
+            **{name: self._at_ends(each) for name, each in options.items()},
         )
 
     def _at_ends(self, value: Any) -> Any:
@@ -71,11 +72,11 @@ def _shared_out(run: Run, total: TokenSum, wanted: Tensor) -> Iterator[tuple[Ten
     """
     chains = [chain_of(run, total.product, tensor.number) for tensor in total.product.inputs]
     # the values are looked up, and brought together nowhere
-    shared = [chain for chain in chains if any(each.last in INDEXED - GATHERED for each in chain)]
-    entries = {each.at: each for chain in shared for each in chain if each.last in INDEXED}
+    shared = [chain for chain in chains if any(entry.last in INDEXED - GATHERED for entry in chain)]
+    entries = {entry.at: entry for chain in shared for entry in chain if entry.last in INDEXED}
     met: list[Tensor] = []
     for first in (each for _, each in sorted(entries.items()) if each.last not in GATHERED):
-        for ends in (_first_axis(each) for each in first.tensors if _is_of_edges(each, wanted)):
+        for ends in (_first_axis(tensor) for tensor in first.tensors if _is_of_edges(tensor, wanted)):
             if torch.equal(ends, wanted) or any(torch.equal(ends, each) for each in met):
                 continue
             met.append(ends)

@@ -94,11 +94,11 @@ def _ordered(run: Run, attention: AttentionOps) -> list[Suspect]:
     for side in sides(attention):
         chain = chain_of(run, side.entry, side.operand)
         start = max((place for place, each in enumerate(chain) if each.joint is not None), default=len(chain))
-        goals |= {each.at: (each, side.entry) for each in chain[start + 1 :]}
-    goals |= {each.at: (each, attention.context) for each in attention.path if each.joint is None}
-    after = next((each.at for each in run.seen if each.at > attention.context.at and each.joint is not None), None)
+        goals |= {op.at: (op, side.entry) for op in chain[start + 1 :]}
+    goals |= {op.at: (op, attention.context) for op in attention.path if op.joint is None}
+    after = next((op.at for op in run.seen if op.at > attention.context.at and op.joint is not None), None)
     if after is not None:
-        goals |= {each.at: (each, run.seen[after]) for each in run.seen[attention.context.at + 1 : after]}
+        goals |= {op.at: (op, run.seen[after]) for op in run.seen[attention.context.at + 1 : after]}
     for entry, goal in (goals[at] for at in sorted(goals)):
         is_meant = _is_meant(entry) or entry.is_movement
         if not is_meant and _is_alone(entry) and _depends_on_order(entry) and _is_on_way(run, entry, goal):
@@ -181,7 +181,7 @@ def _again(entry: MarkedOp, value: Tensor) -> Tensor | None:
             )
     except FAILURES:
         return None
-    first = next((each for each in out if isinstance(each, Tensor)), None) if isinstance(out, tuple) else out
+    first = next((tensor for tensor in out if isinstance(tensor, Tensor)), None) if isinstance(out, tuple) else out
     return first if isinstance(first, Tensor) else None
 
 
@@ -190,7 +190,7 @@ def _is_on_way(run: Run, entry: MarkedOp, goal: MarkedOp, start: MarkedOp | None
     where what the other took was made.
     """
     begins = {start.at} if start is not None else {each.at for each in _first_makers(run, entry)}
-    ahead, met = [(goal.at, each.number) for each in goal.marked_inputs], set[int]()
+    ahead, met = [(goal.at, tensor.number) for tensor in goal.marked_inputs], set[int]()
     while ahead:
         before, number = ahead.pop()
         for maker in makers(run, before, number):
@@ -199,7 +199,7 @@ def _is_on_way(run: Run, entry: MarkedOp, goal: MarkedOp, start: MarkedOp | None
             if maker.at in met or maker.at == entry.at:
                 continue
             met.add(maker.at)
-            ahead += [(maker.at, each.number) for each in maker.marked_inputs]
+            ahead += [(maker.at, tensor.number) for tensor in maker.marked_inputs]
     return True
 
 
@@ -213,7 +213,7 @@ def _changed(entry: MarkedOp) -> Suspect:
 
     def right(*args: Any, **options: Any) -> Any:
         output = function(*args, **options)
-        inputs = next(each for each in (*args, *options.values()) if isinstance(each, Tensor))
+        inputs = next(tensor for tensor in (*args, *options.values()) if isinstance(tensor, Tensor))
         if isinstance(output, tuple):
             return type(output)((inputs, *output[1:])) if hasattr(output, "n_fields") else (inputs, *output[1:])
         return inputs

@@ -54,7 +54,7 @@ def silent_suspects(run: Run) -> list[Suspect]:
     function = inspect.unwrap(type(run.target).forward)
     code = getattr(function, "__code__", None)
     written = None if code is None else function_node(code)
-    if code is None or written is None or any(each.value is not None for each in _returns(written)):
+    if code is None or written is None or any(statement.value is not None for statement in _returns(written)):
         return []
     last = written.body[-1]
     if not _is_result(last):
@@ -66,7 +66,7 @@ def silent_suspects(run: Run) -> list[Suspect]:
 def _is_result(last: ast.stmt) -> bool:
     """Whether a last statement makes a value, and writes it into nothing that is there."""
     if isinstance(last, ast.Assign):
-        return all(isinstance(each, ast.Name) for each in last.targets)
+        return all(isinstance(target, ast.Name) for target in last.targets)
     call = last.value if isinstance(last, ast.Expr) else None
     name = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
     return isinstance(call, ast.Call) and not name.endswith("_")

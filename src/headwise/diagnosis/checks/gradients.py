@@ -48,7 +48,7 @@ def gradient_cut(
         for stand_ins, place in ((alone, entry), (together, first)):
             if is_better(rerun(dict(stand_ins))):
                 return [_suspect(kind, place, stand_ins, said)]
-        later = [each for each in run.seen if each.at > entry.at and each.last not in DETACHING]
+        later = [op for op in run.seen if op.at > entry.at and op.last not in DETACHING]
         sufficient = _fewest([_with(together, later[:count]) for count in range(len(later) + 1)],
                         lambda stand_ins: is_better(rerun(dict(stand_ins))))  # fmt: skip
         if sufficient is not None:
@@ -62,16 +62,16 @@ def is_for_inference(kind: Any) -> bool:
     """
     function = inspect.unwrap(getattr(kind, "forward", kind))
     node = function_node(function.__code__) if inspect.isfunction(function) else None
-    said = [ast.unparse(each) for each in node.decorator_list] if node is not None else []
+    said = [ast.unparse(decorator) for decorator in node.decorator_list] if node is not None else []
     if any("inference_mode" in text and "False" not in text for text in said):
         return True
-    names = [] if node is None else [each.arg for each in (*node.args.args, *node.args.kwonlyargs)]
+    names = [] if node is None else [argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)]
     words = "" if node is None else " ".join([ast.get_docstring(node) or "", *names])
     return DECODING.search(words) is not None and any("no_grad" in text for text in said)
 
 
 def _with(stand_ins: StandIns, entries: Sequence[MarkedOp]) -> StandIns:
-    return {**{each.site: _attached(each) for each in entries}, **stand_ins}
+    return {**{entry.site: _attached(entry) for entry in entries}, **stand_ins}
 
 
 def _fewest(choices: Sequence[StandIns], suffices: Callable[[StandIns], bool]) -> StandIns | None:
@@ -95,7 +95,7 @@ def _suspect(kind: str, entry: MarkedOp, stand_ins: StandIns, values: Mapping[st
 def _cutting(run: Run, *, is_data: bool) -> Iterator[MarkedOp]:
     """The operations that take what has a gradient and give what has none."""
     for entry in run.seen:
-        has_gradient = any(each.requires_grad for each in entry.inputs)
+        has_gradient = any(tensor.requires_grad for tensor in entry.inputs)
         if not has_gradient or (is_data and not entry.is_marked):
             continue
         output = entry.outputs
@@ -128,7 +128,7 @@ def _switch(span: Span) -> Span | None:
         return None
     for node in code.around(code.node):
         if isinstance(node, ast.With):
-            expressions = [each.context_expr for each in node.items]
+            expressions = [item.context_expr for item in node.items]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             expressions = node.decorator_list
         else:

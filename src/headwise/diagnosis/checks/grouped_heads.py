@@ -49,19 +49,19 @@ def raising_groups(plan: Plan) -> list[Suspect]:
     many was found instead.
     """
     kind = plan.target
-    named = {init_role(each.name): each for each in parameters(kind)} if isinstance(kind, type) else {}
+    named = {init_role(parameter.name): parameter for parameter in parameters(kind)} if isinstance(kind, type) else {}
     heads, keys = named.get("heads"), named.get("key_heads")
     if heads is None or keys is None or plan.init.get(keys.name) != "H" or plan.init.get(heads.name) != "H":
         return []
-    numbers = [each.default for each in (heads, keys)]
-    if not all(type(each) is int for each in numbers) or numbers[0] == numbers[1]:
+    numbers = [parameter.default for parameter in (heads, keys)]
+    if not all(type(number) is int for number in numbers) or numbers[0] == numbers[1]:
         # it may be meant to have as many
         return []
     found = find(kind, namespace=plan.namespace, init={heads.name: "H", keys.name: "Hkv"}, work=WORK)
     failed = None if found.plans else next(iter(found.failures), None)
     if failed is None or failed.span is None or not isinstance(failed.error, RuntimeError) or not failed.plan.call:
         return []
-    whole = {each.name: each.default for each in parameters(kind) if type(each.default) is int}
+    whole = {parameter.name: parameter.default for parameter in parameters(kind) if type(parameter.default) is int}
     if find(kind, namespace=plan.namespace, init=whole, work=WORK).plans:
         # another width goes with the heads that it has by default
         return []
@@ -86,7 +86,7 @@ def _weights_heads(attention: AttentionOps) -> Tensor | None:
 
 
 def _suspect(run: Run, side: Side, group: int) -> Suspect:
-    copies = [each for each in chain_of(run, side.entry, side.operand) if each.last in COPIES]
+    copies = [op for op in chain_of(run, side.entry, side.operand) if op.last in COPIES]
     entry = copies[-1] if copies else side.entry
     axis = _grown(entry, group)
     stand_ins = {entry.site: _blocks(entry, group)} if copies else {}

@@ -125,8 +125,8 @@ def early_merge(run: Run, rerun: Rerun) -> Merge | None:
     places before it; None: there is none.
     """
     all_attentions = attentions(run)
-    after = [each for each in run.seen if all_attentions and each.at > all_attentions[-1].context.at]
-    for entry in (each for each in after if each.is_movement):
+    after = [op for op in run.seen if all_attentions and op.at > all_attentions[-1].context.at]
+    for entry in (op for op in after if op.is_movement):
         before, output = entry.inputs[0].shape, entry.outputs[0].shape
         if len(before) != HEADED or len(output) >= len(before) or prod(before) != prod(output):
             continue

@@ -50,7 +50,7 @@ def dividing_suspects(exam: Any) -> tuple[list[Suspect], Tried]:
 
 def _wider(call: Any, odd: str) -> dict[str, Any]:
     return {
-        name: [odd if each in PRODUCTS else each for each in shape] if isinstance(shape, list) else shape
+        name: [odd if size in PRODUCTS else size for size in shape] if isinstance(shape, list) else shape
         for name, shape in call.items()
     }
 

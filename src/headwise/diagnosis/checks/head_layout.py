@@ -97,8 +97,8 @@ def _heads_apart(scores: MarkedOp, marks: Marks, *, left: bool) -> str:
     if joint is None:
         return ""
     letters, others = (joint.left, joint.right) if left else (joint.right, joint.left)
-    rows = [each for each in letters if each in joint.out and each not in others]
-    heads = [each for each in rows if is_constant(marks.arrays["t"], letters.index(each))]
+    rows = [letter for letter in letters if letter in joint.out and letter not in others]
+    heads = [row for row in rows if is_constant(marks.arrays["t"], letters.index(row))]
     return "".join(heads) if len(rows) > 1 and len(heads) < len(rows) else ""
 
 

@@ -49,7 +49,7 @@ def unsplit_heads(run: Run) -> list[Suspect]:
 
 def _asked_heads(run: Run) -> int:
     """How many heads a class was built with; 1 where it was not asked for any number."""
-    names = {each.name for each in run.plan.symbols if each.meaning == "heads"}
+    names = {symbol.name for symbol in run.plan.symbols if symbol.meaning == "heads"}
     symbols = [value for value in run.plan.init.values() if isinstance(value, str) and value in names]
     return run.sizes[symbols[0]] if symbols else 1
 
@@ -64,7 +64,7 @@ def _is_whole(run: Run, side: Side, count: int) -> bool:
     samples = sample_of(token)
     width = side.t.shape[2]
     # a head is as wide as a number that the class is built with
-    built = [run.sizes[each] for each in run.plan.init.values() if isinstance(each, str) and each in run.sizes]
+    built = [run.sizes[text] for text in run.plan.init.values() if isinstance(text, str) and text in run.sizes]
     whole = {run.sizes.get("D"), run.sizes.get("H", 0) * run.sizes.get("d", 0), *(count * each for each in built)}
     return bool((samples == samples[:, :1]).all()) and width % count == 0 and width in whole
 
@@ -72,7 +72,7 @@ def _is_whole(run: Run, side: Side, count: int) -> bool:
 def _last_step(run: Run, side: Side) -> Span:
     """Where the split should stand: the last that was done to the queries before they met the keys."""
     chain = chain_of(run, side.entry, side.operand)
-    moved = [each for each in chain if each.is_movement or each.joint is not None]
+    moved = [entry for entry in chain if entry.is_movement or entry.joint is not None]
     # the last that gives it more axes, where there is one
     split = [op for op in moved if op.joint is None
              and len(op.outputs[0].shape) > len(op.inputs[0].shape)]  # fmt: skip
@@ -88,8 +88,8 @@ def missing_projection(run: Run) -> list[Suspect]:
     attention = all_attentions[-1]
     if len(all_attentions) > 1 or not _has_projections(run, attention) or not _is_merged(run, attention):
         return []
-    after = [each for each in run.seen if each.at > attention.context.at]
-    if any(each.joint is not None or each.last in ("conv1d", "conv2d") for each in after):
+    after = [entry for entry in run.seen if entry.at > attention.context.at]
+    if any(entry.joint is not None or entry.last in ("conv1d", "conv2d") for entry in after):
         return []
     span = after[-1].span if after else attention.context.span
     claim = _said_in(target)
@@ -100,15 +100,15 @@ def missing_projection(run: Run) -> list[Suspect]:
 
 def _has_projections(run: Run, attention: AttentionOps) -> bool:
     """Whether queries, keys and values are all projected inside."""
-    by_name = {each.name: each for each in sides(attention)}
+    by_name = {side.name: side for side in sides(attention)}
     return set(by_name) == set("qkv") and all(
-        any(each.joint is not None for each in chain_of(run, side.entry, side.operand)) for side in by_name.values()
+        any(entry.joint is not None for entry in chain_of(run, side.entry, side.operand)) for side in by_name.values()
     )
 
 
 def _is_merged(run: Run, attention: AttentionOps) -> bool:
     """Whether the output holds the features of several heads side by side."""
-    by_name = {each.name: each for each in sides(attention)}
+    by_name = {side.name: side for side in sides(attention)}
     batch, heads = run.sizes.get("B", 1), run.sizes.get("H", 1)
     return (
         heads > 1

@@ -43,7 +43,7 @@ def unread_masks_of(run: Run) -> list[Suspect]:
     for spans in by_function.values():
         for statement, name in _unread(spans[0]):
             line, last = statement.lineno, statement.end_lineno or statement.lineno
-            if any(line <= each.line <= last for each in spans):
+            if any(line <= span.line <= last for span in spans):
                 whole = Span(
                     spans[0].file, spans[0].function, line, statement.col_offset, last, statement.end_col_offset
                 )
@@ -64,7 +64,7 @@ def _unread(span: Span) -> Iterator[tuple[ast.Assign, str]]:
     """The statements of the function of a place that bind a name of a mask, which it never reads, and the names."""
     code = code_at(span)
     around = [] if code is None else [code.node, *code.around(code.node)]
-    function = next((each for each in around if isinstance(each, ast.FunctionDef)), None)
+    function = next((outer for outer in around if isinstance(outer, ast.FunctionDef)), None)
     if function is None:
         return
     nodes = nodes_of(function)
@@ -89,7 +89,7 @@ def unmet_conditions(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     if longer.failure is not None:
         return []
     for entry in _unmet(longer):
-        before = [each for each in run.seen if each.span == entry.span and each.value is not None]
+        before = [op for op in run.seen if op.span == entry.span and op.value is not None]
         if before and all(_is_idle(each) for each in before):
             return [Suspect("mask-unmet", entry.span, proved=True)]
     return []
@@ -121,12 +121,12 @@ def _unmet(run: Run) -> Iterator[MarkedOp]:
     """The joins of two conditions that no argument tells, of which the same comes everywhere, though of neither."""
     tensors = {tensor.number: tensor for entry in run.seen for tensor in entry.inputs}
     of_arguments = {
-        number for number, tensor in tensors.items() if any(_is_of(tensor, each) for each in run.given.values())
+        number for number, tensor in tensors.items() if any(_is_of(tensor, marks) for marks in run.given.values())
     }
     for entry in run.seen:
         is_free = not entry.taken & of_arguments and not any(marks is not None for marks in entry.given)
         of_arguments |= set() if is_free else entry.results
-        values = [each.value for each in entry.inputs]
+        values = [tensor.value for tensor in entry.inputs]
         if is_free and _is_idle(entry) and len(values) == len("ab") and all(map(_varies, values)):
             yield entry
 

@@ -83,8 +83,8 @@ def _words(kind: type) -> list[str]:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     except (OSError, TypeError, SyntaxError):
         return []
-    texts = [each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    return list(dict.fromkeys(each for each in texts if each.isidentifier()))
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return list(dict.fromkeys(text for text in texts if text.isidentifier()))
 
 
 def is_read(target: nn.Module, path: str) -> bool:
@@ -117,9 +117,9 @@ def _asked(code: Any) -> set[str]:
         return set()
     asked = [part for node in ast.walk(tree) if isinstance(node, ast.Compare)
              and isinstance(node.ops[0], ast.Is | ast.IsNot) for part in (node.left, *node.comparators)]  # fmt: skip
-    read = [each for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)]
-    others = {each.attr for each in read if all(each is not compared for compared in asked)}
-    return {each.attr for each in asked if isinstance(each, ast.Attribute)} - others
+    read = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
+    others = {node.attr for node in read if all(node is not compared for compared in asked)}
+    return {node.attr for node in asked if isinstance(node, ast.Attribute)} - others
 
 
 def _named(code: Any) -> Iterator[str]:

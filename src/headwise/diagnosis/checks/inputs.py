@@ -42,7 +42,7 @@ class Making:
     def __init__(self, run: Run, side: Side) -> None:
         self.name = side.name
         chain = chain_of(run, side.entry, side.operand)
-        joints = [each for each in chain if each.joint is not None]
+        joints = [entry for entry in chain if entry.joint is not None]
         self.projection: MarkedOp | None = joints[-1] if joints else None
         self.first = chain[0] if chain else side.entry
         numbers = [number for number in torch.unique(source_of(side.t)).tolist() if number >= 0]
@@ -62,16 +62,16 @@ class Making:
 
 def makings(run: Run, attention: AttentionOps) -> dict[str, Making]:
     """How each side of an attention was made."""
-    return {each.name: Making(run, each) for each in sides(attention)}
+    return {side.name: Making(run, side) for side in sides(attention)}
 
 
 def is_absorbed(run: Run, attention: AttentionOps) -> bool:
     """Whether keys are what values are then projected from, as latents are: heads have another width than their own."""
-    by_name = {each.name: each for each in sides(attention)}
+    by_name = {side.name: side for side in sides(attention)}
     latent = makings(run, attention).get("k")
     if latent is None or latent.projection is None or "v" not in by_name:
         return False
-    joints = [each for each in chain_of(run, by_name["v"].entry, by_name["v"].operand) if each.joint is not None]
+    joints = [entry for entry in chain_of(run, by_name["v"].entry, by_name["v"].operand) if entry.joint is not None]
     return latent.projection in joints[:-1]
 
 
@@ -102,7 +102,7 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             (s for s, each in wanted.items() if each == name and s in origins and origins[s].source != name), None
         )
         if side is None:
-            out += arriving_nowhere(run, name, {each.source for each in origins.values()})
+            out += arriving_nowhere(run, name, {origin.source for origin in origins.values()})
             continue
         out.append(redirected(run, origins[side].projection or origins[side].first, name, origins[side].source or ""))
     return out
@@ -152,7 +152,7 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
     target = run.target
     for attention in attentions(run)[:1]:
         projections = {name: each.projection for name, each in makings(run, attention).items()}
-        if out := shared_features(run, {each.name: each for each in sides(attention)}, projections):
+        if out := shared_features(run, {side.name: side for side in sides(attention)}, projections):
             return out
     if not isinstance(target, nn.Module):
         return shared_arguments(run)
@@ -205,7 +205,7 @@ def shared_arguments(run: Run) -> list[Suspect]:
     """Weights that a function is given, of which two sides are made, where others of that shape are used nowhere."""
     taken = {id(tensor) for entry in run.seen for tensor in entry.tensors}
     for attention in attentions(run)[:1]:
-        origins = [each for each in makings(run, attention).values() if each.value is not None]
+        origins = [op for op in makings(run, attention).values() if op.value is not None]
         for first, second in combinations(origins, 2):
             if first.weight != second.weight or first.projection is None or second.projection is first.projection:
                 continue
@@ -226,7 +226,9 @@ def _given_another(entry: MarkedOp, named: str, spare: str, sides: str) -> Suspe
     function = entry.function
 
     def right(*args: Any, **options: Any) -> Any:
-        return function(*(weights["spare"] if each is weights["named"] else each for each in args), **options)
+        return function(
+            *(weights["spare"] if argument is weights["named"] else argument for argument in args), **options
+        )
 
     def change(_: Any, options: dict[str, Any]) -> None:
         weights.update(named=options[named], spare=options[spare])

@@ -74,7 +74,7 @@ def _is_rolled_alike(a: MarkedOp, b: MarkedOp) -> bool:
         if marks is None or x is None or y is None:
             return False
         arrays = [marks.arrays["t"]] if marks.kind == "token" else [marks.arrays["x"], marks.arrays["y"]]
-        axes = [axis for axis in range(x.ndim) if any(_runs_along(each, axis) for each in arrays)]
+        axes = [axis for axis in range(x.ndim) if any(_runs_along(array, axis) for array in arrays)]
         moved += any(_near(x.roll(1, axis), y) for axis in axes)
     return moved == 2
 

@@ -218,11 +218,11 @@ def _passed(entry: MarkedOp, change: Rearrangement) -> set[tuple[str, str]]:
 
 
 def _outward(run: Run, rerun: Rerun, attention: AttentionOps, text: str) -> Suspect | None:
-    after = [each for each in run.seen if each.at > attention.context.at and each.is_movement]
+    after = [op for op in run.seen if op.at > attention.context.at and op.is_movement]
     if (misplaced := windows_back(after, lambda stand_ins: _is_led_back(run, rerun(stand_ins)))) is not None:
         return misplaced
     # what is rolled keeps its axes
-    after = [each for each in after if each.last != "roll"]
+    after = [op for op in after if op.last != "roll"]
     for entry, change in _changes(run, after):
         stand_ins = {entry.site: change.instead(entry)}
         if _is_led_back(run, rerun(stand_ins)):

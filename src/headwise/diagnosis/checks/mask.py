@@ -39,8 +39,8 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
     """What is wrong with a mask. masked, free: runs on the same numbers with the mask, and with none."""
     reached = reached_by(masked)
     pairs = [(a, find_pattern(a), find_pattern(b)) for a, b in zip(attentions(masked), attentions(free), strict=False)]
-    takers = [sight for a, sight, _ in pairs if any(uses(each, reached) for each in (*a.path, a.context))]
-    sources = {int(each.source.max()) for each in takers if each is not None}
+    takers = [sight for a, sight, _ in pairs if any(uses(op, reached) for op in (*a.path, a.context))]
+    sources = {int(taker.source.max()) for taker in takers if taker is not None}
     for a, with_mask, without in pairs:
         if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
             continue
@@ -57,19 +57,19 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         wanted |= (with_mask.source >= LEARNED) & bool((with_mask.source < LEARNED).any())
         if not bool(without.weights.isfinite().all()):
             # what holds NaN with no mask tells nothing of one; a mask that hides nothing is one
-            is_of_mask = bool(free.plan.mask) and any(uses(each, reached_by(masked)) for each in a.path)
+            is_of_mask = bool(free.plan.mask) and any(uses(op, reached_by(masked)) for op in a.path)
             if is_of_mask and _is_of_mask(masked, a):
                 return [_suspect(masked, a, "mask-nan", wanted, with_mask)]
             continue
         kind = mistaken(with_mask, without, allowed, wanted)
         if not kind and _opens_later_keys(masked, with_mask, without, wanted):
-            entry = next((each for each in (*a.path, a.context) if uses(each, reached)), a.context)
+            entry = next((op for op in (*a.path, a.context) if uses(op, reached)), a.context)
             return [Suspect("causal-replaced", entry.span, proved=True)]
         if kind == "mask-axis" and (_is_of_queries(masked) or call_role(masked.plan.mask) == "adjacency"):
             # an edge may be read from either of its ends
             continue
         is_late = bool(_late(masked, a)) or (a.softmax is None and _is_unchanged(with_mask, without))
-        if kind == "mask-weak-fill" and not any(uses(each, reached) for each in (*a.path, a.context)):
+        if kind == "mask-weak-fill" and not any(uses(op, reached) for op in (*a.path, a.context)):
             kind = "mask-ignored"
         kind = "mask-weak-fill" if kind == "mask-ignored" and nudges(masked, a.path) else kind
         # where a softmax would give hidden keys nothing, what stands in its place is to blame, and not the mask
@@ -132,7 +132,7 @@ def _is_unchanged(masked: AttentionPattern, free: AttentionPattern) -> bool:
 def _late(run: Run, attention: AttentionOps) -> list[MarkedOp]:
     """The operations after the softmax that use the mask."""
     reached, softmax = reached_by(run), attention.softmax
-    return [each for each in attention.path if softmax is not None and each.at > softmax.at and uses(each, reached)]
+    return [entry for entry in attention.path if softmax is not None and entry.at > softmax.at and uses(entry, reached)]
 
 
 def _suspect(
@@ -140,9 +140,9 @@ def _suspect(
 ) -> Suspect:
     """source: of the keys that the mask is for, where those of others are always kept."""
     reached = reached_by(run)
-    on_path = [each for each in attention.path if uses(each, reached)]
+    on_path = [op for op in attention.path if uses(op, reached)]
     late = _late(run, attention)
-    entry = on_path[0] if on_path else next((each for each in run.seen if uses(each, reached)), None)
+    entry = on_path[0] if on_path else next((op for op in run.seen if uses(op, reached)), None)
     entry = late[0] if kind == "mask-after-softmax" and late else entry
     span = None if entry is None else entry.span
     is_part = kind == "mask-broadcast" and entry is not None and _is_part(entry, attention)
@@ -168,8 +168,8 @@ def _is_of_mask(run: Run, attention: AttentionOps) -> bool:
     """Whether what brings a mask to scores makes NaN of scores that hold none."""
     for entry in attention.path:
         if uses(entry, reached_by(run)):
-            before = [each.value for each in entry.marked_inputs]
-            return all(each is not None and not bool(each.isnan().any()) for each in before)
+            before = [tensor.value for tensor in entry.marked_inputs]
+            return all(tensor is not None and not bool(tensor.isnan().any()) for tensor in before)
     return False
 
 
@@ -189,7 +189,9 @@ def is_reached(run: Run) -> bool:
     """Whether a mask is brought to scores, whatever comes of it."""
     reached = reached_by(run)
     kinds = [{m.kind for m in (*op.given, *op.output_marks) if m is not None} for op in run.seen if uses(op, reached)]
-    return any("pair" in each for each in kinds) or any(uses(each.context, reached) for each in attentions(run))
+    return any("pair" in kind for kind in kinds) or any(
+        uses(attention.context, reached) for attention in attentions(run)
+    )
 
 
 def _is_for_another(run: Run, pairs: Sequence[Pair]) -> bool:
@@ -197,13 +199,15 @@ def _is_for_another(run: Run, pairs: Sequence[Pair]) -> bool:
     two softmaxes are multiplied (arXiv:1611.01603).
     """
     reached = reached_by(run)
-    takers_of = [any(uses(each, reached) for each in (*a.path, a.context)) for a, *_ in pairs]
+    takers_of = [any(uses(entry, reached) for entry in (*a.path, a.context)) for a, *_ in pairs]
     if len(mask_arguments(parameters(callee(run.target)))) > 1 and len(set(takers_of)) > 1:
         # each of several attentions has a mask of its own
         return True
-    known = {each.at for a, *_ in pairs for each in (*a.path, a.context)}
-    takers = [each for each in run.seen if each.at not in known and uses(each, reached)]
-    return any(each.last in SOFTMAXES and each.at not in known for taker in takers for each in downstream(run, taker))
+    known = {entry.at for a, *_ in pairs for entry in (*a.path, a.context)}
+    takers = [entry for entry in run.seen if entry.at not in known and uses(entry, reached)]
+    return any(
+        entry.last in SOFTMAXES and entry.at not in known for taker in takers for entry in downstream(run, taker)
+    )
 
 
 def _is_other_half(run: Run, at: AttentionOps, pairs: Sequence[Pair]) -> bool:

@@ -47,7 +47,7 @@ def doubled_masks(masked: Run) -> list[Suspect]:
 def default_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     """A mask whose default is None, without which the call raises since None is no tensor. plan: with the mask."""
     name = plan.mask
-    if not any(each.name == name and each.default is None for each in parameters(callee(plan.target))):
+    if not any(parameter.name == name and parameter.default is None for parameter in parameters(callee(plan.target))):
         return []
     call = {key: each for key, each in plan.call.items() if key not in ("_mask", name)}
     failure = rerun(plan=replace(plan, call=call, mask="")).failure

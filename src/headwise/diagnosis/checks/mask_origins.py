@@ -17,10 +17,10 @@ def mask_of_queries(run: Run, failed: Operation | None) -> Suspect | None:
     """
     if failed is None or failed.span is None or run.sizes.get("L") == run.sizes.get("S"):
         return None
-    operand_marks = [run.marks_at(each) for each in failed.inputs]
+    operand_marks = [run.marks_at(tensor) for tensor in failed.inputs]
     queries, keys = _met(failed, operand_marks)
     roles = {number: call_role(name) for name, number in run.sources.items()}
-    is_called = any(roles.get(each) == "key" for each in keys) or any(roles.get(each) == "query" for each in queries)
+    is_called = any(roles.get(key) == "key" for key in keys) or any(roles.get(query) == "query" for query in queries)
     if not keys or keys & queries or not is_called:
         return None
     for operand, marks in zip(failed.inputs[1:], operand_marks[1:], strict=True):

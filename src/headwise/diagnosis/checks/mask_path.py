@@ -26,8 +26,8 @@ TURNS = frozenset({
 
 def _is_spread(entry: MarkedOp, reached: set[int]) -> bool:
     """Whether an operation lays a mask over queries and keys, and no movement does, before it meets the scores."""
-    output = [each.shape for each in entry.outputs]
-    inputs = [each.shape for each in entry.inputs if each.number in reached]
+    output = [tensor.shape for tensor in entry.outputs]
+    inputs = [tensor.shape for tensor in entry.inputs if tensor.number in reached]
     if not output or not inputs or len(entry.inputs) < 2 or entry.is_movement:
         return False
     is_whole = len(output[0]) > 2 and min(output[0][-2:]) > 1
@@ -42,7 +42,7 @@ def home_of(run: Run, kind: str, entry: MarkedOp | None, reached: set[int]) -> S
             and reached & op.taken]  # fmt: skip
     if kind == "mask-weak-fill":
         is_added = entry.name in ("+", "+=", "add", "add_")
-        filled = [each for each in makers if is_added and each.name in FILLS]
+        filled = [maker for maker in makers if is_added and maker.name in FILLS]
         if is_added and not filled:
             # what is added as it came
             return None
@@ -51,8 +51,8 @@ def home_of(run: Run, kind: str, entry: MarkedOp | None, reached: set[int]) -> S
         return home or (place.span if filled else None)
     if kind == "mask-inverted":
         # places below a length are those that are there: what is done with them is wrong
-        turned = [each for each in makers if each.name in TURNS and not _counts_places(run, each)]
-        filled = [each for each in makers if each.name in FILLS]
+        turned = [maker for maker in makers if maker.name in TURNS and not _counts_places(run, maker)]
+        filled = [maker for maker in makers if maker.name in FILLS]
         return (turned or filled)[-1].operation.span if turned or filled else None
     if kind == "mask-ignored":
         return _unread(run, reached)
@@ -65,7 +65,7 @@ def home_of(run: Run, kind: str, entry: MarkedOp | None, reached: set[int]) -> S
         return moved[-1].span if moved else None
     if kind == "mask-broadcast":
         # all samples have become one
-        lost = [each for each in makers if each.last in SUMS or each.name == "index"]
+        lost = [maker for maker in makers if maker.last in SUMS or maker.name == "index"]
         fewer = [op for op in lost if op.outputs
                  and prod(op.outputs[0].shape) < prod(op.inputs[0].shape)]  # fmt: skip
         return fewer[0].span if fewer else None
@@ -81,7 +81,7 @@ def _counts_places(run: Run, entry: MarkedOp) -> bool:
 
 def _unread(run: Run, reached: set[int]) -> Span | None:
     """Where something is made of a mask that nobody reads, and no scores are in it; None: nowhere."""
-    read = {each.number for entry in run.seen for each in entry.inputs}
+    read = {tensor.number for entry in run.seen for tensor in entry.inputs}
     for entry in run.seen:
         operation = entry.operation
         results = operation.results
@@ -94,7 +94,7 @@ def _unread(run: Run, reached: set[int]) -> Span | None:
 def is_counted(run: Run) -> bool:
     """Whether a mask is taken from one, negated or compared: it holds ones and zeros then, and is not to be added."""
     reached = reached_by(run)
-    return any(each.name in TURNS and bool(reached & each.taken) for each in run.seen if not each.is_marked)
+    return any(entry.name in TURNS and bool(reached & entry.taken) for entry in run.seen if not entry.is_marked)
 
 
 def reached_by(run: Run) -> set[int]:
@@ -122,7 +122,7 @@ def nudges(run: Run, path: Sequence[MarkedOp]) -> bool:
     """Whether a mask changes scores on their way, by next to nothing, so that no weight shows it."""
     reached = reached_by(run)
     for entry in path:
-        before = next((each.value for each in entry.marked_inputs), None)
+        before = next((tensor.value for tensor in entry.marked_inputs), None)
         output = entry.value
         if not uses(entry, reached) or before is None or output is None or output.shape != before.shape:
             continue
@@ -139,12 +139,12 @@ def arranged(run: Run, reached: set[int], kind: str) -> Span | None:
         and (entry.is_movement or entry.name == "index")
     ]  # fmt: skip
     if kind == "mask-repeat-order":
-        copies = [each for each in moves if each.last in ("repeat", "tile", "expand", "cat", "repeat_interleave")]
+        copies = [move for move in moves if move.last in ("repeat", "tile", "expand", "cat", "repeat_interleave")]
         # repeat_interleave is what samples and heads in the batch want
-        copies = [each for each in copies if each.last not in ("repeat_interleave", "expand")] or copies
+        copies = [copy for copy in copies if copy.last not in ("repeat_interleave", "expand")] or copies
         moves = copies or moves
     if kind == "mask-axis":
         # a mask that is already over queries and keys keeps its axes, whatever is done with it later
-        ends = [each.at for each in run.seen if _is_spread(each, reached)]
-        moves = [each for each in moves if not ends or each.at < ends[0]] or moves
+        ends = [entry.at for entry in run.seen if _is_spread(entry, reached)]
+        moves = [move for move in moves if not ends or move.at < ends[0]] or moves
     return moves[-1].span if moves else None

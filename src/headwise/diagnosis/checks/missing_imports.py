@@ -73,7 +73,7 @@ def _first_read(loaded: Loaded, name: str) -> Span | None:
 
 def _narrowed(span: Span, name: str) -> Span:
     """A span that a name is read in: the name itself."""
-    nodes = [each for each in _reads(span.file, name) if span.line <= each.lineno <= (span.end_line or span.line)]
+    nodes = [node for node in _reads(span.file, name) if span.line <= node.lineno <= (span.end_line or span.line)]
     return _span(span.file, nodes[0]) if nodes else span
 
 

@@ -24,7 +24,7 @@ def told_in_order(kind: type[nn.Module]) -> frozenset[str]:
     """
     tree, names = read_class(kind)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    places = {place for each in functions for place in _told(each)}
+    places = {place for function in functions for place in _told(function)}
     return frozenset(names[at] if isinstance(at, int) and at < len(names) else str(at) for at in places)
 
 
@@ -76,7 +76,7 @@ def _told(function: ast.FunctionDef) -> Iterator[int | str]:
     """Where a function hands its own class the tokens of which a loss takes all but the first."""
     assigned = assigned_in(function)
     for loss in losses_of(function):
-        names = [assigned[each.id] for each in ast.walk(loss) if isinstance(each, ast.Name) and each.id in assigned]
+        names = [assigned[node.id] for node in ast.walk(loss) if isinstance(node, ast.Name) and node.id in assigned]
         parts = [inner for value in (loss, *names) for inner in ast.walk(value)]
         tails = {name for part in parts for name, which in cut_of(part) if which == "tail"}
         heads = {name for part in parts for name, which in cut_of(part) if which == "head"}
@@ -84,7 +84,7 @@ def _told(function: ast.FunctionDef) -> Iterator[int | str]:
             # the result is cut where it is named, or its tokens were
             results = {name for name, value in assigned.items() if call in ast.walk(value)}
             handed: list[tuple[int | str, ast.expr]] = [*enumerate(call.args)]
-            for at, value in [*handed, *((each.arg or "", each.value) for each in call.keywords)]:
+            for at, value in [*handed, *((keyword.arg or "", keyword.value) for keyword in call.keywords)]:
                 value = assigned.get(value.id, value) if isinstance(value, ast.Name) else value
                 cut = {name for name, which in cut_of(value) if which == "head"}
                 whole = {value.id} if isinstance(value, ast.Name) and results & heads else set()
@@ -120,7 +120,7 @@ def cut_of(node: ast.AST) -> Iterator[tuple[str, str]]:
     if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
         return
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    cuts = [ast.unparse(each) for each in parts if isinstance(each, ast.Slice) and ast.unparse(each) != ":"]
+    cuts = [ast.unparse(part) for part in parts if isinstance(part, ast.Slice) and ast.unparse(part) != ":"]
     if cuts == [":-1"]:
         yield node.value.id, "head"
     elif cuts == ["1:"]:

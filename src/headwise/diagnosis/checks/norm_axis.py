@@ -36,7 +36,7 @@ def norm_suspects(run: Run) -> list[Suspect]:
         found = dict(pair for side in sides(attention) if side.name != "v" for pair in _elsewhere(run, side))
         for kind in dict.fromkeys(found.values()):
             entries = [entry for at, entry in enumerate(run.seen) if found.get(at) == kind]
-            stand_ins: dict[Site, Callable[..., Any]] = {each.site: _along_features(each) for each in entries}
+            stand_ins: dict[Site, Callable[..., Any]] = {entry.site: _along_features(entry) for entry in entries}
             return [Suspect(kind, entries[0].span, stand_ins)]
     return []
 

@@ -39,7 +39,7 @@ def _scale(first: Run, second: Run) -> list[Suspect]:
         if isclose(scale.total, 1.0, rel_tol=NEAR) and is_bucketed(first, scale):
             return [_note("scale-as-t5", scores.span, {})]
         if isclose(scale.total, 1 / scale.width, rel_tol=NEAR):
-            span = next((each.entry.span for each in scale.factors), scores.span)
+            span = next((factor.entry.span for factor in scale.factors), scores.span)
             return [_note("scale-as-mup", span, {})]
     return []
 
@@ -47,8 +47,8 @@ def _scale(first: Run, second: Run) -> list[Suspect]:
 def _weights(run: Run) -> list[Suspect]:
     """Weights that no softmax makes."""
     for attention in attentions(run):
-        names = {each.last for each in attention.path}
-        maker = next((each for each in reversed(attention.path) if each.last in SINGLE), None)
+        names = {entry.last for entry in attention.path}
+        maker = next((entry for entry in reversed(attention.path) if entry.last in SINGLE), None)
         if attention.fused or attention.softmax is not None or maker is None or names & {"exp", "exp_"}:
             continue
         return [_note("softmax-alternative", maker.span, {"name": maker.last.rstrip("_")})]
@@ -61,14 +61,14 @@ def _mask(exam: Any) -> list[Suspect]:
     declared = plan.call.get("_mask")
     if not isinstance(declared, Mapping) or declared["means"] != "blocked" or "pad" in plan.mask:
         return []
-    if any(each.fault.family == "mask" and each.severity == "fault" for each in exam.suspects):
+    if any(suspect.fault.family == "mask" and suspect.severity == "fault" for suspect in exam.suspects):
         return []
     if meaning_of(exam.user_files, plan.mask, getattr(plan.target, "__name__", type(plan.target).__name__)):
         return []
     run = exam.run()
     mask = run.named.get(plan.mask)
     for entry in run.seen:
-        if mask is not None and any(each is mask for each in entry.tensors):
+        if mask is not None and any(tensor is mask for tensor in entry.tensors):
             return [_note("mask-polarity", entry.span, {"name": plan.mask})]
     return []
 
@@ -87,7 +87,7 @@ def _left_behind(run: Run) -> list[Suspect]:
     fresh = run.plan.build(run.sizes) if plain else None
     fresh_modules = dict(fresh.named_modules()) if isinstance(fresh, nn.Module) else {}
     for path, module, name, value in plain:
-        user = next((each for each in run.seen if any(t is value for t in each.tensors)), None)
+        user = next((entry for entry in run.seen if any(t is value for t in entry.tensors)), None)
         is_made = isinstance(vars(fresh_modules.get(path, module)).get(name), Tensor) and path in fresh_modules
         if is_made and user is not None and user.last not in MOVES:
             span = assigned(module, [name]) or user.span

@@ -25,7 +25,7 @@ ADDED = frozenset({"add", "add_", "__add__", "__iadd__"})
 
 def leaving(run: Run, attention: AttentionOps) -> str:
     """What is wrong on the way from the weighted sum to the output; "": nothing, or it is not known."""
-    after = [each for each in run.seen if each.at > attention.context.at]
+    after = [op for op in run.seen if op.at > attention.context.at]
     for entry in after:
         if entry.last in FRESH and (problem := _into_places(attention, entry)) is not None:
             if problem:
@@ -49,7 +49,7 @@ def leaving(run: Run, attention: AttentionOps) -> str:
         if not is_constant(rows, 1) and bool((marks.arrays["t"] >= 0).all()) and rows.shape[0] == 1:
             return "features mixed"
         break
-    beside = (_beside(attention, each) for each in after if each.last in ADDED)
+    beside = (_beside(attention, op) for op in after if op.last in ADDED)
     return next(filter(None, beside), "") or _against_query(run)
 
 

@@ -28,7 +28,7 @@ def shared_part(run: Run, projected: Mapping[str, tuple[MarkedOp, Tensor]]) -> l
             continue
         (first, one), (second, other) = projected[a], projected[b]
         is_same = one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
-        is_mended = any(each.site in run.stand_ins for each in (first, second))
+        is_mended = any(op.site in run.stand_ins for op in (first, second))
         if not is_same or first is second or is_mended:
             continue
         name, owner = _owner(run, one)
@@ -76,7 +76,7 @@ def _goes_nowhere(entry: MarkedOp, features: set[int]) -> bool:
     """Whether no gradient comes back to the weights of some features of a projection, of a run with gradients."""
     count = entry.outputs[0].shape[-1]
     weights = [t for t, marks in zip(entry.tensors, entry.given, strict=True) if marks is None and t.ndim > 1]
-    grads = [each.grad if each.is_leaf else None for each in weights]
+    grads = [weight.grad if weight.is_leaf else None for weight in weights]
     if len(grads) != 1 or grads[0] is None or count not in grads[0].shape:
         return False
     rows = grads[0] if entry.last == "linear" else grads[0].transpose(0, 1)

@@ -111,13 +111,13 @@ def _is_padding(run: Run, entry: MarkedOp, name: str, number: int) -> bool:
     Other tokens that are asked for, as landmarks are, may be all that is seen.
     """
     modules = run.target.modules() if isinstance(run.target, nn.Module) else ()
-    if any(isinstance(each, nn.Embedding) and each.padding_idx == number for each in modules):
+    if any(isinstance(module, nn.Embedding) and module.padding_idx == number for module in modules):
         return True
     operation = entry.operation
     compared = set(re.findall(r"[^\W\d]\w*", operation.span.source or "")) - {name, *WORDS}
     if PAD.search(" ".join(compared)):
         return True
-    if any(isinstance(each, ast.Name | ast.Attribute) for each in _compared_with(operation.span.source or "")):
+    if any(isinstance(node, ast.Name | ast.Attribute) for node in _compared_with(operation.span.source or "")):
         # it has a name, and that is another one
         return False
     lines = [line for span in (operation.span, *operation.chain) for line in _beside(span)]
@@ -150,7 +150,7 @@ def _beside(span: Span) -> Iterator[str]:
 def meets_scores(run: Run, entry: MarkedOp) -> bool:
     """Whether what a comparison gives comes to scores as a mask does, and not in the features of tokens."""
     numbers = entry.results
-    fused = {each.context.at for each in attentions(run) if each.fused}
+    fused = {attention.context.at for attention in attentions(run) if attention.fused}
     for op in run.seen[entry.at + 1 :]:
         if not numbers & op.taken:
             continue
@@ -224,7 +224,7 @@ def _kind(masked: AttentionPattern, free: AttentionPattern, pads: Tensor) -> str
 
 
 def _suspect(exam: Any, kind: str, padding: Padding, run: Run, pads: Tensor) -> Suspect:
-    comparison = next(each for each in run.seen if each.span == padding.entry.span)
+    comparison = next(op for op in run.seen if op.span == padding.entry.span)
     span = comparison.span
     numbers = comparison.results
     for entry in run.seen[comparison.at + 1 :]:

@@ -115,7 +115,7 @@ def _is_beside_used(run: Run, owner: str) -> bool:
 def _fits_somewhere(run: Run, target: nn.Module, owner: str) -> bool:
     """Whether a layer that never runs takes what is made anywhere; one that does not is only left over."""
     module = dict(target.named_modules(remove_duplicate=False)).get(owner)
-    output = (each.shape[-1] for entry in run.seen for each in entry.outputs if each.shape)
+    output = (tensor.shape[-1] for entry in run.seen for tensor in entry.outputs if tensor.shape)
     return not isinstance(module, nn.Linear) or module.in_features in output
 
 
@@ -138,7 +138,7 @@ def unregistered(run: Run) -> list[Suspect]:
     """Parameters that a run uses but the module does not have: in a plain list, or made anew at each call."""
     if not isinstance(run.target, nn.Module):
         return []
-    registered = {id(each) for each in run.target.parameters()}
+    registered = {id(parameter) for parameter in run.target.parameters()}
     for entry in run.seen:
         for tensor in entry.tensors:
             # what is frozen may be kept out of the way on purpose
@@ -255,4 +255,4 @@ def _is_cut(run: Run) -> bool:
 def _is_frozen(run: Run, entry: MarkedOp, number: int) -> bool:
     """Whether weights that are not to learn made an operand: it is cut off on purpose, as from a teacher."""
     makers = chain_of(run, entry.at, number)
-    return any(isinstance(t, nn.Parameter) and not t.requires_grad for each in makers for t in each.tensors)
+    return any(isinstance(t, nn.Parameter) and not t.requires_grad for maker in makers for t in maker.tensors)

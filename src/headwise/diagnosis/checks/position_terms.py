@@ -43,7 +43,7 @@ def position_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             return [Suspect("relative-shift-missing", product.span, proved=True)]
         if (product := misplaced(run, attention, rerun)) is not None:
             return [Suspect("relative-shift-wrong", product.span, proved=True)]
-        for entry in [each for each in attention.path if each.name in SUMS]:
+        for entry in [op for op in attention.path if op.name in SUMS]:
             if (lookup := _constant_lookup(run, attention, entry)) is not None:
                 name = _name_of(run.target, lookup)
                 return [Suspect("position-bias-constant", _index_span(run, lookup), said={"name": name}, proved=True)]
@@ -66,8 +66,10 @@ def _constant_lookup(run: Run, attention: AttentionOps, entry: MarkedOp) -> Mark
     """
     visible = None if attention.weights is None else attention.weights.gt(VISIBLE).any(dim=0)
     for maker in made_from(run, [entry]):
-        index = next((each.value for each in maker.inputs if each.value is not None and _is_index(each.value)), None)
-        is_lookup = maker.last == "embedding" and any(isinstance(each, nn.Parameter) for each in maker.tensors)
+        index = next(
+            (tensor.value for tensor in maker.inputs if tensor.value is not None and _is_index(tensor.value)), None
+        )
+        is_lookup = maker.last == "embedding" and any(isinstance(tensor, nn.Parameter) for tensor in maker.tensors)
         if not is_lookup or index is None or visible is None or index.shape[-2:] != visible.shape:
             continue
         if _is_one(index[..., visible]) and any(_is_clamped(each, visible) for each in made_from(run, [maker])):
@@ -95,7 +97,7 @@ def _is_index(t: Tensor) -> bool:
 
 def _name_of(target: nn.Module, lookup: MarkedOp) -> str:
     names = {each.data_ptr(): name for name, each in target.named_parameters()}
-    return next((names[each.data_ptr()] for each in lookup.tensors if each.data_ptr() in names), "")
+    return next((names[tensor.data_ptr()] for tensor in lookup.tensors if tensor.data_ptr() in names), "")
 
 
 def _index_span(run: Run, lookup: MarkedOp) -> Span:
@@ -153,7 +155,7 @@ def _factor(attention: AttentionOps, term: Tensor) -> float | None:
 
 
 def _is_learned(maker: MarkedOp) -> bool:
-    return any(isinstance(each, nn.Parameter) and each.requires_grad for each in maker.tensors)
+    return any(isinstance(tensor, nn.Parameter) and tensor.requires_grad for tensor in maker.tensors)
 
 
 def _rows(value: Tensor, factor: float) -> Iterator[Tensor]:

@@ -121,7 +121,7 @@ def _parts(run: Run, marks: Marks, shape: tuple[int, ...]) -> list[tuple[tuple[i
             many = [(size // (a * b), a, b) for a in heads for b in dict.fromkeys([*widths, *known_sizes])
                     if a > 1 and b > 1 and size % (a * b) == 0 and size > a * b]  # fmt: skip
             many = [each for each in dict.fromkeys(many) if set(each) <= set(shape)][:1]
-            cuts_of_size = [*many, *[each for each in pairs if set(each) & set(shape)], (size,)]
+            cuts_of_size = [*many, *[pair for pair in pairs if set(pair) & set(shape)], (size,)]
         elif changes_place and changes_feature and len(samples) == 1:
             # heads and places, or places and channels, that were merged before
             places = place_of(line["t"])
@@ -207,8 +207,8 @@ def _others(equation: str, place: int) -> Iterator[str]:
     if not arrow or len(sides) != 2:
         return
     weights, values = sides[place], sides[1 - place]
-    for alone in (each for each in weights if each.isalpha() and each not in values + out):
-        shared = [each for each in weights if each.isalpha() and each in values and each in out]
+    for alone in (weight for weight in weights if weight.isalpha() and weight not in values + out):
+        shared = [weight for weight in weights if weight.isalpha() and weight in values and weight in out]
         for letter in reversed(shared):
             pair = [weights, values.replace(letter, alone)]
             yield f"{','.join(pair if place == 0 else pair[::-1])}->{out}"
@@ -227,7 +227,7 @@ def _is_weighted(attention: AttentionOps, equation: str, *, left: bool) -> bool:
     marks, letters = operand_marks(entry)[0 if left else 1], joint.left if left else joint.right
     if marks is None:
         return False
-    looks = looking(marks, [letters.index(each) for each in joint.summed])
+    looks = looking(marks, [letters.index(axis) for axis in joint.summed])
     changed = replace(attention, context=replace(entry, joint=joint), looks=looks)
     weights = None if layout_problems(changed) else changed.weights
     if weights is None:

@@ -31,8 +31,8 @@ def is_refusal(failure: Failure) -> bool:
 def is_said(file: str, line: int) -> bool:
     """Whether an error comes from a line that raises it on purpose, or that asserts."""
     tree = file_tree(file)
-    nodes = (each for each in (nodes_of(tree) if tree is not None else ()) if isinstance(each, ast.Raise | ast.Assert))
-    return any(each.lineno <= line <= (each.end_lineno or each.lineno) for each in nodes)
+    nodes = (node for node in (nodes_of(tree) if tree is not None else ()) if isinstance(node, ast.Raise | ast.Assert))
+    return any(node.lineno <= line <= (node.end_lineno or node.lineno) for node in nodes)
 
 
 def name_of(error: NameError) -> str:
@@ -54,7 +54,7 @@ def is_of_another_kind(error: AttributeError, arguments: Iterable[Tensor]) -> bo
     """Whether the code asks an argument, which was guessed to be a tensor, for what is nothing like a tensor's."""
     names = [each for each in dir(Tensor) if not each.startswith("_")]
     near = difflib.get_close_matches(str(error.name), names, n=1, cutoff=NEAR)
-    return not near and any(each is error.obj for each in arguments)
+    return not near and any(argument is error.obj for argument in arguments)
 
 
 def takes_one_size(run: Run, exam: Any) -> bool:
@@ -70,7 +70,7 @@ def is_condensed(run: Run, operation: Operation | None) -> bool:
     """Whether keys are made of several tokens each, so that nobody says how long a mask of theirs is."""
     lengths = {run.sizes.get(name) for name in "LS"}
     scores = [each for each in (operation.inputs if operation is not None else ()) if each.number in run.marks]
-    if not scores or any(each.shape and each.shape[-1] in lengths for each in scores):
+    if not scores or any(score.shape and score.shape[-1] in lengths for score in scores):
         return False
     arrays = run.marks[scores[0].number].arrays
     # heads that took the place of keys are all of one token

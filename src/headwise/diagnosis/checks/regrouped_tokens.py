@@ -50,10 +50,10 @@ def _in_runs(run: Run) -> list[Suspect]:
     for attention in attentions(run):
         for side in (each for each in sides(attention) if each.name == "k"):
             places = place_of(side.t[:, :, 0])
-            views = [each for each in chain_of(run, side.entry, side.operand) if _groups(each, places.shape[1])]
+            views = [op for op in chain_of(run, side.entry, side.operand) if _groups(op, places.shape[1])]
             if views and _follow_one_another(places):
                 met.append((places.shape[1], places.unique().numel(), views[-1]))
-    sizes = {run.sizes[each] for each in run.plan.init.values() if isinstance(each, str) and each in run.sizes}
+    sizes = {run.sizes[text] for text in run.plan.init.values() if isinstance(text, str) and text in run.sizes}
     for (a, count, first), (b, _, second) in combinations(met, 2):
         if a != b and a * b == count:
             entry = second if b in sizes and a not in sizes else first
@@ -139,7 +139,7 @@ def _are_scattered(places: Tensor, grid: tuple[int, int]) -> bool:
     # what was transposed or rolled first does not go on from where it begins
     if places.shape[1] not in grid or not _follow_one_another(places):
         return False
-    return any(not _is_rectangle(each.unique(), grid[1]) for each in places)
+    return any(not _is_rectangle(place.unique(), grid[1]) for place in places)
 
 
 def _is_rectangle(places: Tensor, columns: int) -> bool:

@@ -22,11 +22,11 @@ NORMS = frozenset({"layer_norm", "rms_norm", "group_norm"})
 
 def doubled_residuals(run: Run) -> list[Suspect]:
     """The first sum whose two operands are the same features of tokens, made by the same attention."""
-    contexts = {each.context.at for each in attentions(run)}
+    contexts = {attention.context.at for attention in attentions(run)}
     for entry in run.seen:
         if entry.name not in SUMS or len(entry.inputs) != 2 or not _are_same(entry):
             continue
-        left, right = (each.number for each in entry.inputs)
+        left, right = (tensor.number for tensor in entry.inputs)
         chains = [chain_of(run, entry.at, number) for number in (left, right)]
         # two results of one input, as of two dropouts, are added on purpose
         is_itself = (
@@ -48,7 +48,7 @@ def dropped_residuals(run: Run) -> list[Suspect]:
     and one that only projections read is what these ask with.
     In a block with its norms behind the sums each of the two is normed.
     """
-    contexts = {each.context.at for each in attentions(run)}
+    contexts = {attention.context.at for attention in attentions(run)}
     sums = [entry for entry in run.seen if entry.name in ("+", "add") and len(entry.inputs) == 2]
     # a loop that adds the input at each turn adds it on purpose
     turns = Counter((each.span, each.operation.chain, each.operation.module) for each in sums)
@@ -66,7 +66,7 @@ def dropped_residuals(run: Run) -> list[Suspect]:
             if not any(step.at in contexts for step in chain) or not any(stream in step.taken for step in chain):
                 continue
             for second in (each for each in once if each.at > first.at and _are_of_one_function(first, each)):
-                numbers = [each.number for each in second.inputs]
+                numbers = [tensor.number for tensor in second.inputs]
                 others = [number for number in numbers if number != stream]
                 is_alike = second.outputs[0].shape == first.outputs[0].shape
                 if len(others) != 1 or not is_alike or (norm is not None and _norm_of(run, second) is None):
@@ -86,15 +86,15 @@ def normed_residuals(run: Run) -> list[Suspect]:
     What it adds to is read by its branch as it is, and nothing else reads what was normed, so that the block's input
     goes no further. A block with each of its norms before a residual connection, or behind one, is alike throughout.
     """
-    contexts = {each.context.at for each in attentions(run)}
+    contexts = {attention.context.at for attention in attentions(run)}
     sums = [entry for entry in run.seen if entry.name in ("+", "add") and len(entry.inputs) == 2]
     blocks = [(entry, *found) for entry in sums if (found := _stream_of(run, entry)) is not None]
     before = [entry for entry, stream, branch in blocks if _norm_in(stream, branch) is not None]
     for entry, stream, branch in blocks:
-        norm = next((each for each in run.seen if each.at < entry.at and stream in each.results), None)
+        norm = next((op for op in run.seen if op.at < entry.at and stream in op.results), None)
         if norm is None or norm.last not in NORMS or _norm_in(stream, branch) is not None:
             continue
-        is_alone = [each.at for each in run.seen if norm.inputs[0].number in each.taken] == [norm.at]
+        is_alone = [op.at for op in run.seen if norm.inputs[0].number in op.taken] == [norm.at]
         is_beside = any(_are_of_one_function(entry, each) for each in before)
         is_its_own = (norm.span.file, norm.span.function) == (entry.span.file, entry.span.function)
         is_of_attention = any(step.at in contexts for step in branch if step.at > norm.at)
@@ -105,8 +105,8 @@ def normed_residuals(run: Run) -> list[Suspect]:
 
 def _is_projected(run: Run, entry: MarkedOp) -> bool:
     """Whether a sum goes into projections alone, as that of queries and their positions (arXiv:2304.02643)."""
-    takers = [each for each in run.seen if each.at > entry.at and entry.results & each.taken]
-    return bool(takers) and all(each.joint is not None for each in takers)
+    takers = [op for op in run.seen if op.at > entry.at and entry.results & op.taken]
+    return bool(takers) and all(taker.joint is not None for taker in takers)
 
 
 def _stream_of(run: Run, entry: MarkedOp) -> tuple[int, list[MarkedOp]] | None:
@@ -126,7 +126,7 @@ def _norm_in(stream: int, branch: list[MarkedOp]) -> MarkedOp | None:
 
 def _norm_of(run: Run, entry: MarkedOp) -> MarkedOp | None:
     """The norm that alone takes a sum, as that of a block with its norms behind the sums; None: there is none."""
-    takers = [each for each in run.seen if each.at > entry.at and entry.results & each.taken]
+    takers = [op for op in run.seen if op.at > entry.at and entry.results & op.taken]
     return takers[0] if len(takers) == 1 and takers[0].last in NORMS else None
 
 

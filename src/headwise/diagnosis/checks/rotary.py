@@ -130,7 +130,7 @@ def _lacking(attention: AttentionOps, entries: Sequence[MarkedOp], name: str) ->
     place = next((at for at, each in enumerate(product.tensors) if each is side.operand), None)
     return {
         "_place": place, "_meets": (*operation.chain, operation.span), "_way": (*last.chain, last.span),
-        "_calls": tuple(dict.fromkeys(called(each) for each in entries)),
+        "_calls": tuple(dict.fromkeys(called(entry) for entry in entries)),
     }  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def _unturned(entries: Sequence[MarkedOp], others: Sequence[MarkedOp]) -> dict[S
     """What leaves a tensor as it was, in place of its products with cosines and sines; {}: the same operations turn
     others, or it is not known which is which.
     """
-    sites = {each.site for each in others}
+    sites = {op.site for op in others}
     out: dict[Site, Callable[..., Any]] = {}
     for entry in entries:
         site, marks = entry.site, entry.output_marks[0]
@@ -234,7 +234,7 @@ def _by_distance(attention: AttentionOps) -> bool | None:
     row, column = axis_of(x), axis_of(y)
     if product.ndim < 3 or row is None or column is None or row == column:
         return None
-    product, x, y = (each.movedim((row, column), (-2, -1)) for each in (product, x, y))
+    product, x, y = (tensor.movedim((row, column), (-2, -1)) for tensor in (product, x, y))
     flat, x, y = (each.reshape(-1, *each.shape[-2:])[:8] for each in (product, x, y))
     return any(_depend(flat, _apart_by(x, y, width)) for width in _widths(int(max(x.max(), y.max())) + 1))
 

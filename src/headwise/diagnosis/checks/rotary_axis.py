@@ -33,7 +33,7 @@ def turned_otherwise(entries: Sequence[MarkedOp]) -> MarkedOp | None:
 
 def _are_angles(values: Sequence[Tensor]) -> bool:
     """Whether factors are cosines and sines of the same angles, or turns as complex numbers."""
-    if any(each.is_complex() for each in values):
+    if any(value.is_complex() for value in values):
         return True
     pairs = ((a, b) for at, a in enumerate(values) for b in values[at + 1 :] if a.shape == b.shape)
     return any(bool(((a.double() ** 2 + b.double() ** 2 - 1).abs() < NEAR).all()) for a, b in pairs)

@@ -45,7 +45,7 @@ def mended_turn(
             tried += 1
             if tried > MOST:
                 return late or second
-            stand_ins = {each.site: variant(each.function) for each in entries}
+            stand_ins = {op.site: variant(op.function) for op in entries}
             again = rerun(stand_ins)
             if again is not None and _starts(again, number):
                 if variant is not _added:
@@ -73,7 +73,7 @@ def _laid_otherwise(
         again = rerun(stand_ins)
         if again is not None and _starts(again, number):
             # rows may have been taken of a table on the way
-            taken = (each for entry in _within(run, number) for each in entry.tensors)
+            taken = (tensor for entry in _within(run, number) for tensor in entry.tensors)
             span = next(filter(None, (_made(run.target, each) for each in (*tables, *taken))), products[0][0].span)
             return span, stand_ins, ()
     return None
@@ -89,13 +89,13 @@ def _with_table(function: Callable[..., Any], place: int, sizes: tuple[int, int]
 def _made(target: Any, table: Tensor) -> Span | None:
     """Where the constructor of a module gives each angle to two features, for the buffer that a table is a part of."""
     for module in target.modules() if isinstance(target, nn.Module) else ():
-        own = [each.untyped_storage().data_ptr() for each in module.buffers(recurse=False)]
+        own = [buffer.untyped_storage().data_ptr() for buffer in module.buffers(recurse=False)]
         if table.untyped_storage().data_ptr() not in own:
             continue
         for constructor in constructors(type(module)):
             for node in ast.walk(constructor.tree):
                 calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
-                names = {each.attr for each in calls if isinstance(each, ast.Attribute)}
+                names = {call.attr for call in calls if isinstance(call, ast.Attribute)}
                 if isinstance(node, ast.Assign | ast.Expr) and names & SPREADS:
                     return constructor.span(node)
     return None
@@ -104,7 +104,7 @@ def _made(target: Any, table: Tensor) -> Span | None:
 def _starts(run: Run, number: int) -> bool:
     """Whether the first token, whose angle is nothing, meets the others as it was projected."""
     for side in sides(attentions(run)[number]):
-        joints = [each for each in chain_of(run, side.entry, side.operand) if each.joint is not None]
+        joints = [entry for entry in chain_of(run, side.entry, side.operand) if entry.joint is not None]
         marks = joints[-1].output_marks[0] if joints else None
         value = joints[-1].outputs[0].value if joints else None
         if side.name == "v" or marks is None or value is None or marks.kind != "token":
@@ -130,13 +130,13 @@ def _within(run: Run, number: int) -> list[MarkedOp]:
         start = max((place for place, each in enumerate(chain) if each.joint is not None), default=-1)
         for entry in chain[start + 1 :]:
             turning[entry.at] = entry
-            ahead = [(entry.at, each.number) for each in entry.unmarked_inputs]
+            ahead = [(entry.at, tensor.number) for tensor in entry.unmarked_inputs]
             while ahead:
                 before, own = ahead.pop()
                 for maker in makers(run, before, own):
                     if maker.at not in tables and not maker.is_marked:
                         tables[maker.at] = maker
-                        ahead += [(maker.at, each.number) for each in maker.inputs]
+                        ahead += [(maker.at, tensor.number) for tensor in maker.inputs]
     return [turning[at] for at in sorted(turning)] + [tables[at] for at in sorted(tables)]
 
 
@@ -236,11 +236,11 @@ def untouched(entry: MarkedOp) -> Span | None:
         function = function_of(code, code.node)
         if function is None or function.name == "__init__":
             continue
-        parameters = {each.arg for each in function.args.args}
+        parameters = {argument.arg for argument in function.args.args}
         for node in ast.walk(function):
             value = node.value if isinstance(node, ast.Assign | ast.Return) else None
             if isinstance(node, ast.Return) and isinstance(value, ast.Tuple):
-                is_it = any(isinstance(each, ast.Name) and each.id in parameters for each in value.elts)
+                is_it = any(isinstance(element, ast.Name) and element.id in parameters for element in value.elts)
             elif isinstance(node, ast.Assign) and isinstance(value, ast.Name):
                 is_it = value.id in parameters
             else:

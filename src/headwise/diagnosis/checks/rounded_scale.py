@@ -43,7 +43,7 @@ def says_root(scale: Scale, homes: Sequence[Span | None] = ()) -> bool:
     if WHOLE.search(prose) is not None or "mup" in text.lower():
         return False
     gone = {each.line for each in (operation.span, *operation.chain) if each.file == operation.span.file}
-    near = {at for each in homes if each is not None for at in range(each.line - 1, (each.end_line or each.line) + 1)}
+    near = {at for home in homes if home is not None for at in range(home.line - 1, (home.end_line or home.line) + 1)}
     tree = file_tree(operation.span.file)
     parts = [
         part for node in (tree.body if tree is not None else ()) for part in _around(node, operation.span.line, gone)
@@ -62,7 +62,7 @@ def _around(node: ast.stmt, line: int, gone: set[int]) -> Iterator[tuple[str, ra
     if isinstance(node, ast.FunctionDef):
         yield node.name, range(node.lineno - 2, (node.end_lineno or 0) + 1)
         return
-    methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+    methods = [statement for statement in node.body if isinstance(statement, ast.FunctionDef)]
     yield node.name, range(node.lineno - 2, methods[0].lineno - len(methods[0].decorator_list) if methods else line)
     for part in methods:
         if any(part.lineno <= line_run <= (part.end_lineno or 0) for line_run in gone):

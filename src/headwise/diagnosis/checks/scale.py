@@ -60,13 +60,13 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
         return []
     if named == "none":
         return _without(run, scale, wanted)
-    if named == "mup" and not says_root(scale, [_home(run, each, "", scale.width) for each in scale.factors]):
+    if named == "mup" and not says_root(scale, [_home(run, factor, "", scale.width) for factor in scale.factors]):
         return []
     # the root of a latent is that of the heads whose keys it stands for
     is_foreign = named == "constant" and is_absorbed(run, scale.attention)
     if not scale.factors or is_foreign or (named == "√D" and _adds_queries(run, scale)):
         return []
-    odd = [each for each in scale.factors if abs(each.value - wanted) > NEAR] or list(scale.factors)
+    odd = [factor for factor in scale.factors if abs(factor.value - wanted) > NEAR] or list(scale.factors)
     most = next((each for each in odd if each.entry in scale.attention.path), odd[0])
     kind = "scale-inverted" if named == "inverted" else "scale-wrong"
     cause = Sentence(f"doctor.factor.{FACTORS.get(named, 'constant')}")
@@ -105,7 +105,7 @@ def _twice(scale: Scale, wanted: float) -> Factor | None:
     """What scales what is scaled already: a factor without which the rest is right, the last that is written out."""
     if len(scale.factors) < 2 or not isclose(scale.total, wanted * wanted, rel_tol=NEAR):
         return None
-    matching = [each for each in scale.factors if isclose(each.value, wanted, rel_tol=NEAR)]
+    matching = [factor for factor in scale.factors if isclose(factor.value, wanted, rel_tol=NEAR)]
     return next((each for each in reversed(matching) if each.entry is not scale.attention.context), None)
 
 
@@ -115,7 +115,7 @@ def _adds_queries(run: Run, scale: Scale) -> bool:
     if scores is None:
         return False
     queries = scores.taken
-    return any(each.name in ("+", "+=") and {context} < each.taken <= {context, *queries} for each in run.seen)
+    return any(entry.name in ("+", "+=") and {context} < entry.taken <= {context, *queries} for entry in run.seen)
 
 
 def _named(total: float, width: int, sizes: Mapping[str, int]) -> str:
@@ -200,7 +200,7 @@ def _is_fused_here(run: Run, scale: Scale) -> bool:
 
 def _learns(factor: Factor) -> bool:
     """Whether what something is multiplied by is learned: it is a gate, and no scale."""
-    return any(isinstance(each, nn.Parameter) and each.requires_grad for each in factor.entry.tensors)
+    return any(isinstance(tensor, nn.Parameter) and tensor.requires_grad for tensor in factor.entry.tensors)
 
 
 def _floored(entry: MarkedOp) -> Suspect:
@@ -225,7 +225,7 @@ def scales_suspects(exam: Any) -> list[Suspect]:
             after = scales(*changed)
             learned = len(after) <= place or abs(after[place].total - scale.total) > 1e-6 * abs(scale.total)
         suspects = _of_one(first, scale, is_learned=learned, is_published=exam.is_published)
-        out += [as_chosen(exam, place, scale, each) for each in suspects]
+        out += [as_chosen(exam, place, scale, suspect) for suspect in suspects]
         if out:
             return out
     return out

@@ -36,7 +36,7 @@ def shared_layers(run: Run) -> list[Suspect]:
     return [
         Suspect("layers-shared", span, said={"name": name, "near": str(len(layers))}, proved=True)
         for name, holder, layers in _lists(target)
-        if len({id(each) for each in layers}) == 1 < len(layers) and _is_large(layers[0])
+        if len({id(layer) for layer in layers}) == 1 < len(layers) and _is_large(layers[0])
         if not _is_meant(type(holder)) and not _is_meant(type(target))
         if (span := _made(type(holder), name.rpartition(".")[2], _repeats)) is not None
     ] + [
@@ -52,7 +52,7 @@ def shared_layers(run: Run) -> list[Suspect]:
 
 def _shared_part(layers: list[nn.Module]) -> str:
     """The name of the outermost part with several matrices that all of several layers hold; "": there is none."""
-    if len(layers) < 2 or len({id(each) for each in layers}) < len(layers):
+    if len(layers) < 2 or len({id(layer) for layer in layers}) < len(layers):
         return ""
     common = set.intersection(*({id(part) for part in layer.modules()} for layer in layers))
     parts = ((name, part) for name, part in layers[0].named_modules() if id(part) in common and _is_large(part))
@@ -61,7 +61,11 @@ def _shared_part(layers: list[nn.Module]) -> str:
 
 def _is_run_in_turn(run: Run, path: str) -> bool:
     """Whether a part takes other tensors in each of its calls, as in layers that run one after another."""
-    inside = [each for each in run.record.operations if f"{each.module}.".startswith(f"{path}.") and each.inputs]
+    inside = [
+        operation
+        for operation in run.record.operations
+        if f"{operation.module}.".startswith(f"{path}.") and operation.inputs
+    ]
     firsts = [each for each in inside if (each.span, each.module) == (inside[0].span, inside[0].module)]
     return len({each.inputs[0].number for each in firsts}) > 1
 

@@ -87,11 +87,11 @@ def _held(forward: ast.FunctionDef, target: nn.Module, file: str) -> list[tuple[
 
 def _handed_over(file: str, forward: ast.FunctionDef, labels: str) -> str:
     """The argument that gets the same as the labels, in each call of a file that gives labels; "": there is none."""
-    names = [each.arg for each in forward.args.args[1:]]
+    names = [argument.arg for argument in forward.args.args[1:]]
     alike: set[str] = set()
     for call in (node for node in ast.walk(file_tree(file) or ast.Module([], [])) if isinstance(node, ast.Call)):
         handed = {name: ast.unparse(each) for name, each in zip(names, call.args, strict=False)}
-        handed |= {str(each.arg): ast.unparse(each.value) for each in call.keywords}
+        handed |= {str(keyword.arg): ast.unparse(keyword.value) for keyword in call.keywords}
         # a model that is called by its name
         is_model = isinstance(call.func, ast.Name) and not hasattr(builtins, call.func.id)
         if labels in handed and handed.keys() <= set(names) and is_model:

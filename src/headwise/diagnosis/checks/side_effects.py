@@ -58,7 +58,7 @@ def _writer(run: Run, argument: Tensor) -> MarkedOp | None:
             for operand, tensor in zip(entry.inputs, entry.tensors, strict=False)
             if operand.number in entry.operation.writes
         ]
-        if any(each.untyped_storage().data_ptr() == place for each in written if each.layout is torch.strided):
+        if any(tensor.untyped_storage().data_ptr() == place for tensor in written if tensor.layout is torch.strided):
             return entry
     return None
 

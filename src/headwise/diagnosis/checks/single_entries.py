@@ -38,9 +38,11 @@ def single_entries(run: Run) -> list[Suspect]:
 def _has_one(target: Any) -> bool:
     """Whether a class that is not torch's keeps the number 1, or is built with it, or with one of something."""
     modules = target.modules() if isinstance(target, nn.Module) else ()
-    user_modules = [each for each in modules if not type(each).__module__.startswith("torch.")]
+    user_modules = [module for module in modules if not type(module).__module__.startswith("torch.")]
     kept = [value for module in user_modules for name, value in vars(module).items() if not name.startswith("_")]
-    return any(map(_is_one, [*kept, *(each.default for module in user_modules for each in parameters(type(module)))]))
+    return any(
+        map(_is_one, [*kept, *(parameter.default for module in user_modules for parameter in parameters(type(module)))])
+    )
 
 
 def _is_one(value: Any) -> bool:

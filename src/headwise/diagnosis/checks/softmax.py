@@ -34,9 +34,9 @@ def other_normalisation(attention: AttentionOps, reached: set[int]) -> Suspect |
     """
     if attention.softmax is not None or attention.fused:
         return None
-    masked = max((each.at for each in attention.path if uses(each, reached)), default=attention.context.at)
-    later = [each for each in attention.path if each.at > masked and each.last in OTHERS | DIVISIONS]
-    maker = next((each for each in attention.path if _makes_nan(each)), None) or next(reversed(later), None)
+    masked = max((entry.at for entry in attention.path if uses(entry, reached)), default=attention.context.at)
+    later = [entry for entry in attention.path if entry.at > masked and entry.last in OTHERS | DIVISIONS]
+    maker = next((entry for entry in attention.path if _makes_nan(entry)), None) or next(reversed(later), None)
     if maker is None or uses(maker, reached) or maker.last not in OTHERS | DIVISIONS:
         return None
     axis = attention.key_axis(maker)
@@ -55,12 +55,14 @@ def _makes_nan(entry: MarkedOp) -> bool:
     """Whether an operation is the first that leaves NaN."""
     before, after = ([each.value for each in some if each.value is not None]
                      for some in (entry.inputs, entry.outputs))  # fmt: skip
-    return any(bool(each.isnan().any()) for each in after) and not any(bool(each.isnan().any()) for each in before)
+    return any(bool(tensor.isnan().any()) for tensor in after) and not any(
+        bool(tensor.isnan().any()) for tensor in before
+    )
 
 
 def _twice(attention: AttentionOps) -> list[Suspect]:
     """A softmax of what already sums to 1 over the keys, and nothing of which is hidden."""
-    softmaxes = [each for each in attention.path if each.last in SOFTMAXES]
+    softmaxes = [op for op in attention.path if op.last in SOFTMAXES]
     last = softmaxes[-1] if softmaxes else None
     before = [entry for entry in attention.path if last is not None and entry.at < last.at
               and entry.last in SOFTMAXES | EXPONENTIALS]  # fmt: skip
@@ -92,16 +94,16 @@ def _log(attention: AttentionOps) -> list[Suspect]:
 def _unnormalised(run: Run, attention: AttentionOps) -> list[Suspect]:
     """Exponentials of scores that are divided by no sum of theirs, neither before nor after they meet the values."""
     weights, scores = attention.weights, attention.scores
-    names = [each.last for each in attention.path]
+    names = [entry.last for entry in attention.path]
     if weights is None or scores is None or not EXPONENTIALS & set(names) or attention.softmax is not None:
         return []
     if bool((weights < 0).any()) or not bool(weights.isfinite().all()) or _is_divided_later(run, attention):
         return []
     # exp, and at most a number that is the same for all keys of a row, as their mean: what else is done is a design
-    exponential = [each for each in attention.path if each.last in EXPONENTIALS][-1]
+    exponential = [entry for entry in attention.path if entry.last in EXPONENTIALS][-1]
     value = exponential.outputs[0].value
     axis = attention.key_axis(exponential)
-    later = [each for each in attention.path if each.at > exponential.at and not _is_kept(each)]
+    later = [entry for entry in attention.path if entry.at > exponential.at and not _is_kept(entry)]
     if value is None or axis is None or len(later) > 1 or (later and later[0].name not in DIVISIONS):
         return []
     last = later[0] if later else exponential
@@ -126,7 +128,7 @@ def _is_kept(entry: MarkedOp) -> bool:
 
 def _is_divided_later(run: Run, attention: AttentionOps) -> bool:
     """Whether anything is divided after the weighted sum, as by the sums of the weights."""
-    later = [each for each in run.seen if each.at > attention.context.at]
+    later = [entry for entry in run.seen if entry.at > attention.context.at]
     return any(each.name in DIVISIONS for each in later)
 
 

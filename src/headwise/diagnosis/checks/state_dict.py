@@ -49,7 +49,7 @@ def saving_suspects(plan: Plan, run: Run, rerun: Callable[..., Run]) -> tuple[li
         ((second.output - run.output).detach().abs().nan_to_num() <= NEAR).all()
     ):
         return [], True
-    results = {each.number for entry in run.seen for each in entry.outputs}
+    results = {tensor.number for entry in run.seen for tensor in entry.outputs}
     for a, b in zip(run.seen, second.seen, strict=False):
         holder = _foreign(a, b, results, target)
         if holder is not None:
@@ -108,7 +108,7 @@ def _made_late(plan: Plan, run: Run) -> list[str]:
 
 def _unsaved(run: Run, names: list[str], target: nn.Module) -> Suspect:
     ids = {id(parameter_at(target, name)) for name in names}
-    entry = next((each for each in run.seen if any(id(t) in ids for t in each.tensors)), None)
+    entry = next((op for op in run.seen if any(id(t) in ids for t in op.tensors)), None)
     span = None if entry is None else entry.span
     return Suspect("parameter-created-in-forward", span, said={"name": names[0]})
 

@@ -77,7 +77,7 @@ def step_methods(run: Run) -> list[Suspect]:
     if not stepped or not _looks_back(wholes) or any(forward.layers != steps.layers for steps in stepped):
         return []
     last = [whole[:, -1] for whole in wholes[:TOKENS]]
-    is_handed = any(STATE.search(each.name) for each in parameters(getattr(run.target, method))[1:])
+    is_handed = any(STATE.search(parameter.name) for parameter in parameters(getattr(run.target, method))[1:])
     for steps in stepped:
         is_right = any(all(map(_is_near, steps.result, rows)) for rows in (last, [each[:, -1] for each in wholes[1:]]))
         if is_right or any(_is_near(value, last[-1]) for value in steps.values) or not (steps.is_kept or is_handed):
@@ -114,14 +114,16 @@ def _called(model: nn.Module, call: Callable[[nn.Module], list[Tensor]]) -> _Cal
     is_same = all(map(torch.equal, weights, own.parameters()))
     if recording.failure is not None or not is_same:
         return _Calls([], frozenset(), [], is_kept=False)
-    values = [each.value for op in recording.operations for each in op.outputs if each.value is not None]
+    values = [tensor.value for op in recording.operations for tensor in op.outputs if tensor.value is not None]
     return _Calls(recording.result, frozenset(layers), values, _kept(own) != before)
 
 
 def _kept(model: nn.Module) -> list[object]:
     """What a module holds beside its weights, as far as that tells whether it has changed."""
     buffers = [(name, tuple(buffer.shape), buffer.double().sum().item()) for name, buffer in model.named_buffers()]
-    attributes = [value for each in model.modules() for name, value in vars(each).items() if not name.startswith("_")]
+    attributes = [
+        value for module in model.modules() for name, value in vars(module).items() if not name.startswith("_")
+    ]
     return [*buffers, *(value for value in attributes if isinstance(value, int)), sum(1 for _ in tensors(attributes))]
 
 
@@ -144,12 +146,16 @@ def _stepped(method: str, tokens: Tensor, way: StepCall, model: nn.Module) -> li
     """
     step = getattr(model, method)
     arguments = parameters(step)[1:]
-    state = next((each for each in arguments if STATE.search(each.name)), None)
-    place = next((each for each in arguments if PLACE.match(each.name)), None)
-    if any(each.default is each.empty and each is not state and each is not place for each in arguments):
+    state = next((argument for argument in arguments if STATE.search(argument.name)), None)
+    place = next((argument for argument in arguments if PLACE.match(argument.name)), None)
+    if any(
+        argument.default is argument.empty and argument is not state and argument is not place for argument in arguments
+    ):
         return []
     for reset in (each for each in dir(type(model)) if RESET.match(each)):
-        needed = [each.name for each in parameters(getattr(model, reset)) if each.default is each.empty]
+        needed = [
+            parameter.name for parameter in parameters(getattr(model, reset)) if parameter.default is parameter.empty
+        ]
         if not all(BATCH.search(each) for each in needed):
             return []
         getattr(model, reset)(*[tokens.shape[0] for _ in needed])
@@ -166,8 +172,8 @@ def _stepped(method: str, tokens: Tensor, way: StepCall, model: nn.Module) -> li
         out.append(parts.pop(outputs[0]))
         if state is not None:
             handed[state.name] = parts[0] if len(parts) == 1 else tuple(parts)
-        kept = [each.dtype for each in tensors([handed, *vars(model).values()]) if each.is_floating_point()]
-        if not set(kept) <= {out[0].dtype} or any(each.dtype == torch.int8 for each in tensors([handed])):
+        kept = [tensor.dtype for tensor in tensors([handed, *vars(model).values()]) if tensor.is_floating_point()]
+        if not set(kept) <= {out[0].dtype} or any(tensor.dtype == torch.int8 for tensor in tensors([handed])):
             # what is kept in fewer bits gives other numbers
             return []
     return out

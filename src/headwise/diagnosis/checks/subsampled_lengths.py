@@ -74,4 +74,4 @@ def _differs(entry: MarkedOp) -> bool:
 def _is_attended_by(run: Run) -> bool:
     """Whether an attention reads what was made of the lengths."""
     reached = reached_by(run)
-    return any(uses(entry, reached) for each in attentions(run) for entry in (*each.path, each.context))
+    return any(uses(entry, reached) for attention in attentions(run) for entry in (*attention.path, attention.context))

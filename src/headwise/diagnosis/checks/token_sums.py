@@ -70,16 +70,16 @@ def _other_sums(run: Run, total: TokenSum, *, is_masked: bool) -> Iterator[Other
         if entry.last not in TOTALS or entry.at in reached or entry is total.total or not entry.args:
             continue
         keys = entry.args[0]
-        if not isinstance(keys, Tensor) or all(each.shape != keys.shape for each in operands):
+        if not isinstance(keys, Tensor) or all(operand.shape != keys.shape for operand in operands):
             continue
-        if not any(entry.at in {each.at for each in chain_of(run, met, number)} for met in later
+        if not any(entry.at in {op.at for op in chain_of(run, met, number)} for met in later
                    for number in met.taken):  # fmt: skip
             continue
         value = entry.value
         keeps = value is not None and value.ndim == keys.ndim
-        others = (value_of(total.product, each) for each in operands if each is not keys)
+        others = (value_of(total.product, operand) for operand in operands if operand is not keys)
         sides = [None, *(others if is_masked else ())]
-        for instead in [each for each in sides if each is None or each.shape == keys.shape]:
+        for instead in [side for side in sides if side is None or side.shape == keys.shape]:
             for axis in range(keys.ndim):
                 for name in ("cumsum", "sum"):
                     right = _AddedUp(name, axis, keeps and name == "sum", instead)
@@ -90,7 +90,7 @@ def _other_sums(run: Run, total: TokenSum, *, is_masked: bool) -> Iterator[Other
 
 def _running(run: Run, entry: MarkedOp, keys: Tensor) -> Iterator[Other]:
     """The sum of the keys up to each query in place of one of all, where a product reads that."""
-    for product in (each for each in run.seen if each.joint is not None and entry.results & each.taken):
+    for product in (op for op in run.seen if op.joint is not None and entry.results & op.taken):
         joint = product.joint
         if joint is None:
             continue
@@ -123,7 +123,7 @@ def unhidden_tokens(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             continue
         operand = of.total.product.args[weights]
         reached = reached_by(run)
-        met = [each for each in chain_of(run, of.total.product, operand) if uses(each, reached)]
+        met = [entry for entry in chain_of(run, of.total.product, operand) if uses(entry, reached)]
         kind = _kind_of(met[-1], reached) if met else ""
         if kind:
             return [Suspect(kind, met[-1].span, said={"leak": f"{shares[0]:.0%}"}, proved=True)]
@@ -134,8 +134,8 @@ def _kind_of(entry: MarkedOp, reached: set[int]) -> str:
     """What is wrong where scores are multiplied by nothing but 0 and 1, or are filled with a number in some places and
     not in others; "": they are weighed by numbers, or the mask hides nothing.
     """
-    masks = [each.value for each in entry.inputs if each.number in reached and each.value is not None]
-    levels = set().union(*(set(each.double().unique().tolist()) for each in masks)) if masks else set()
+    masks = [tensor.value for tensor in entry.inputs if tensor.number in reached and tensor.value is not None]
+    levels = set().union(*(set(mask.double().unique().tolist()) for mask in masks)) if masks else set()
     if levels != {0.0, 1.0}:
         return ""
     if entry.name in MULTIPLIED:

@@ -134,7 +134,7 @@ def second_step(run: Run, exam: Any) -> list[Suspect]:
     if second.failure is not None:
         values = {"error": second.failure.words}
         return [Suspect("second-step-raises", second.failure.span, said=values)]
-    output = next((each for each in tensors(second.result) if each.requires_grad), None)
+    output = next((tensor for tensor in tensors(second.result) if tensor.requires_grad), None)
     if output is None:
         return []
     tracker.follow(second.operations)

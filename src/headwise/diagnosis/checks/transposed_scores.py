@@ -20,13 +20,15 @@ def takes_weights(run: Run, operation: Operation | None) -> bool:
     """Whether an operation is a product that takes the scores or the weights of queries and keys."""
     if operation is None or operation.last not in PRODUCTS:
         return False
-    marks = [run.marks.get(each.number) for each in operation.inputs]
+    marks = [run.marks.get(tensor.number) for tensor in operation.inputs]
     return any(each is not None and each.kind == "pair" for each in marks)
 
 
 def tell_once(exams: Sequence[Any]) -> None:
     """Leave out that cross-attention fails, at a line where something else is wrong of self-attention too."""
-    lines = {each.span.line for exam in exams for each in exam.suspects if each.kind != "raises" and each.span}
+    lines = {
+        suspect.span.line for exam in exams for suspect in exam.suspects if suspect.kind != "raises" and suspect.span
+    }
     for exam in exams:
         if exam.plan.setting == "cross":
             exam.suspects = [
@@ -43,7 +45,7 @@ def transposed_scores(run: Run, failed: Operation, exam: Any, values: dict[str, 
     """
     if not takes_weights(run, failed):
         return None
-    entry = next((each for each in reversed(run.seen) if is_scores(each)), None)
+    entry = next((op for op in reversed(run.seen) if is_scores(op)), None)
     if entry is None:
         return None
     stand_ins = {entry.site: _mirrored(entry.function)}

@@ -44,7 +44,7 @@ def attribute_suspect(error: AttributeError, failure: Any, values: dict[str, obj
     if not isinstance(module, nn.Module):
         return undefined
     attributes = [*module._modules, *module._parameters, *module._buffers]
-    attributes += [each for each in vars(module) if not each.startswith("_") and each != "training"]
+    attributes += [attribute for attribute in vars(module) if not attribute.startswith("_") and attribute != "training"]
     near = difflib.get_close_matches(name, attributes, n=len(attributes) or 1, cutoff=0.5)
     # what is read elsewhere already is less likely what is meant here
     near = [
@@ -68,8 +68,8 @@ def _is_read(failure: Any, name: str) -> bool:
     """Whether the file of a failure reads an attribute of this name of itself."""
     tree = None if failure.span is None else file_tree(failure.span.file)
     nodes = () if tree is None else ast.walk(tree)
-    read = (each for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load))
-    return any(each.attr == name and _is_self(each.value) for each in read)
+    read = (node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load))
+    return any(node.attr == name and _is_self(node.value) for node in read)
 
 
 def name_suspect(error: NameError, span: Span | None, exam: Any, values: dict[str, object]) -> Suspect:
@@ -90,11 +90,11 @@ def name_suspect(error: NameError, span: Span | None, exam: Any, values: dict[st
 
 def meanings(tree: ast.AST, function: ast.AST, name: str) -> Iterator[str]:
     """How a name in a function may have been meant, as it would be written, the likeliest first."""
-    attributes = {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute) and _is_self(each.value)}
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_self(node.value)}
     if name in attributes:
         yield f"self.{name}"
-    bound = {each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    bound |= {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)} | set(_top(tree))
+    bound = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound |= {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)} | set(_top(tree))
     names = sorted((bound | set(dir(builtins))) - {name})
     yield from difflib.get_close_matches(name, names, n=2, cutoff=OWN)
     imported = set(_imported(tree))
@@ -112,7 +112,7 @@ def _is_self(node: ast.AST) -> bool:
 def _imported(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (each.asname or each.name for each in node.names)
+            yield from (name.asname or name.name for name in node.names)
 
 
 def _top(tree: ast.AST) -> Iterator[str]:

@@ -26,7 +26,7 @@ def unread_parts(run: Run) -> list[Suspect]:
     many rows of the weights that make it get none.
     """
     idle = _idle_rows(run.target) if isinstance(run.target, nn.Module) else []
-    read = {each.number for entry in run.seen for each in entry.inputs}
+    read = {tensor.number for entry in run.seen for tensor in entry.inputs}
     for entry in run.seen if idle else ():
         if not entry.is_movement:
             continue
@@ -42,8 +42,8 @@ def unread_parts(run: Run) -> list[Suspect]:
 
 def _idle_rows(target: nn.Module) -> list[tuple[Tensor, int]]:
     """The weights of projections of which some rows, and not all, get no gradient, and how many these are."""
-    weights = [each.weight for each in target.modules() if isinstance(each, nn.Linear)]
-    counts = [(each, int((each.grad == 0).all(dim=1).sum())) for each in weights if each.grad is not None]
+    weights = [module.weight for module in target.modules() if isinstance(module, nn.Linear)]
+    counts = [(weight, int((weight.grad == 0).all(dim=1).sum())) for weight in weights if weight.grad is not None]
     return [(weight, count) for weight, count in counts if 0 < count < weight.shape[0]]
 
 
@@ -54,7 +54,7 @@ def _is_made_by(run: Run, entry: MarkedOp, weight: Tensor, rows: int, shape: tup
         while chain and chain[-1].is_movement:
             chain.pop()
         maker = chain[-1] if chain else None
-        if maker is None or maker.joint is None or not any(each is weight for each in maker.tensors):
+        if maker is None or maker.joint is None or not any(operand is weight for operand in maker.tensors):
             continue
         return math.prod(shape) == math.prod(maker.outputs[0].shape[:-1]) * rows
     return False

@@ -38,7 +38,7 @@ def _is_convolved(run: Run, scale: Scale) -> bool:
     """Whether queries are made by a convolution, as in attention over pictures, which has no scale."""
     for side in sides(scale.attention):
         if side.name == "q":
-            return any(each.last in FRESH for each in chain_of(run, side.entry, side.operand))
+            return any(entry.last in FRESH for entry in chain_of(run, side.entry, side.operand))
     return False
 
 
@@ -66,15 +66,15 @@ def _is_aligned(run: Run, scale: Scale) -> bool:
     """Whether one function makes queries and keys of two texts, and these texts are the values, as where the words of
     one are aligned with those of another (Parikh et al. 2016, arXiv:1606.01933, equation 1), who scales nothing.
     """
-    chains = {each.name: chain_of(run, each.entry, each.operand) for each in sides(scale.attention)}
+    chains = {side.name: chain_of(run, side.entry, side.operand) for side in sides(scale.attention)}
     if not {"q", "k", "v"} <= chains.keys():
         return False
     weights, numbers = {}, {}
     for name, chain in chains.items():
         steps = [each for each in chain if not each.is_movement]
-        learned = [t for each in steps[-2:] for t in each.tensors if isinstance(t, nn.Parameter)]
-        weights[name] = [id(each) for each in learned if each.ndim > 1]
-        numbers[name] = {number for each in steps for number in each.results}
+        learned = [t for step in steps[-2:] for t in step.tensors if isinstance(t, nn.Parameter)]
+        weights[name] = [id(tensor) for tensor in learned if tensor.ndim > 1]
+        numbers[name] = {number for step in steps for number in step.results}
     is_shared = bool(set(weights["q"]) & set(weights["k"]))
     return is_shared and numbers["v"] < numbers["k"] and not numbers["q"] & numbers["k"]
 
@@ -86,7 +86,9 @@ def _is_of_tables(run: Run, scale: Scale) -> bool:
     rows: dict[str, set[int]] = {}
     for side in sides(scale.attention):
         chain = chain_of(run, side.entry, side.operand)
-        weights = [(each.last, t) for each in chain for t in each.tensors if isinstance(t, nn.Parameter) and t.ndim > 1]
+        weights = [
+            (entry.last, t) for entry in chain for t in entry.tensors if isinstance(t, nn.Parameter) and t.ndim > 1
+        ]
         if any(last not in LOOKUPS for last, _ in weights):
             return False
         rows[side.name] = {id(table) for _, table in weights}
@@ -98,14 +100,14 @@ def is_bucketed(run: Run, scale: Scale) -> bool:
     """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
     # torch's own function is given the bias itself
     added = [scale.attention.context] if scale.attention.fused else scale.attention.path
-    if any(each.last == "embedding" for each in made_from(run, added)):
+    if any(maker.last == "embedding" for maker in made_from(run, added)):
         return True
-    taken = [each.name for each in parameters(callee(run.plan.target)) if call_role(each.name) == "bias"]
+    taken = [parameter.name for parameter in parameters(callee(run.plan.target)) if call_role(parameter.name) == "bias"]
     if not taken or says_root(scale) or keeps_scale(run, scale, scale.width**-0.5):
         return False
     # the buckets are of who calls it; T5 projects without a bias
     projections = [each.projection for name, each in makings(run, scale.attention).items() if name in "qk"]
-    is_plain = all(each is not None and len(each.tensors) < LINEAR for each in projections)
+    is_plain = all(projection is not None and len(projection.tensors) < LINEAR for projection in projections)
     return is_plain or any("pos" in name for name in taken)
 
 
@@ -119,5 +121,5 @@ def keeps_scale(run: Run, scale: Scale, wanted: float) -> bool:
     """Whether the module of the scores keeps the number by which they should be multiplied, or divided."""
     scores = scale.attention.scores
     attributes = {} if scores is None else attributes_of(run, scores)
-    numbers = [each for each in attributes.values() if isinstance(each, float)]
+    numbers = [attribute for attribute in attributes.values() if isinstance(attribute, float)]
     return any(isclose(each, number, rel_tol=NEAR) for each in numbers for number in (wanted, 1 / wanted))

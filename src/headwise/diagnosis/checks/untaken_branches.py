@@ -39,7 +39,7 @@ def is_elsewhere(run: Run, name: str) -> bool:
     if not call_role(name) and name != next(iter(run.named), ""):
         # nothing says that it was to be an input
         return _is_read(tree, name)
-    gone = {each.span.line - first + 1 for each in run.seen if each.span is not None}
+    gone = {entry.span.line - first + 1 for entry in run.seen if entry.span is not None}
     if _is_read_past(tree, name, gone, but=_asks_rank):
         return True
     return any(_is_read_past(each, name, gone, but=_asks_rank) for each, gone in _gone(run) if _takes(each, name))
@@ -61,7 +61,7 @@ def is_read_elsewhere(run: Run, attribute: str) -> bool:
 
 def is_used_elsewhere(run: Run, owner: str) -> bool:
     """Whether a sub-module, by its full name, is read in a branch that was not gone of a function that was."""
-    name = next((each for each in reversed(owner.split(".")) if not each.isdigit()), owner)
+    name = next((word for word in reversed(owner.split(".")) if not word.isdigit()), owner)
     return any(_is_read_past(function, name, gone) for function, gone in _gone(run))
 
 
@@ -74,7 +74,7 @@ def is_of_cache(run: Run, name: str) -> bool:
     """Whether the code asks for a flag only where it keeps keys and values, and hides nothing there."""
     asked = [node for function, _ in _gone(run) for node in ast.walk(function) if isinstance(node, ast.If)]
     texts = [ast.unparse(ast.Module([node], [])) for node in asked if _is_read(node.test, name)]
-    return bool(texts) and all(KEPT.search(each) and not HIDING.search(each) for each in texts)
+    return bool(texts) and all(KEPT.search(text) and not HIDING.search(text) for text in texts)
 
 
 def is_chosen(run: Run, entry: MarkedOp) -> bool:
@@ -141,7 +141,7 @@ def _is_gone(function: Function | ast.ClassDef, gone: set[int]) -> bool:
 
 def _takes(function: Function, name: str) -> bool:
     arguments = function.args
-    return any(each.arg == name for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
+    return any(argument.arg == name for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
 
 
 def _is_read_past(tree: ast.AST, name: str, gone: set[int], *, but: Asks | None = None) -> bool:
@@ -172,7 +172,9 @@ def _takes_root(tree: ast.AST) -> bool:
 
 def _asks_rank(test: ast.expr) -> bool:
     """Whether a question is for nothing but how many axes something has."""
-    if not isinstance(test, ast.Compare) or not all(isinstance(each, ast.Constant) for each in test.comparators):
+    if not isinstance(test, ast.Compare) or not all(
+        isinstance(comparator, ast.Constant) for comparator in test.comparators
+    ):
         return False
     return RANK.fullmatch(ast.unparse(test.left)) is not None
 
@@ -184,10 +186,10 @@ def _asks_whether_given(test: ast.expr) -> bool:
 
 def _is_read(tree: ast.AST, name: str) -> bool:
     """Whether a variable or an attribute is read by its name."""
-    reads = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
-    return any(each.id == name for each in reads) or _reads(tree, name)
+    reads = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    return any(node.id == name for node in reads) or _reads(tree, name)
 
 
 def _reads(tree: ast.AST, attribute: str) -> bool:
-    reads = [each for each in ast.walk(tree) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load)]
-    return any(each.attr == attribute for each in reads)
+    reads = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)]
+    return any(node.attr == attribute for node in reads)

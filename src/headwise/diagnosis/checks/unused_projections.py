@@ -29,9 +29,9 @@ def discarded(run: Run, cut: Sequence[str]) -> list[Suspect]:
     if not isinstance(run.target, nn.Module):
         return []
     names_of = {each.untyped_storage().data_ptr(): name for name, each in run.target.named_parameters() if name in cut}
-    taken = {each.number for entry in run.seen for each in entry.inputs}
+    taken = {tensor.number for entry in run.seen for tensor in entry.inputs}
     for entry in run.seen:
-        names = [names_of.get(each.untyped_storage().data_ptr(), "") for each in entry.tensors]
+        names = [names_of.get(tensor.untyped_storage().data_ptr(), "") for tensor in entry.tensors]
         owner = next((name.rpartition(".")[0] for name in names if name), "") or _layer(run.target, entry, cut)
         last = _last_moved(run, entry) if owner and entry.is_marked else None
         if last is None or any(output.number in taken for output in last.outputs):
@@ -48,7 +48,7 @@ def _last_moved(run: Run, entry: MarkedOp) -> MarkedOp:
     """The last operation that moves what an operation gives, where each is taken by one other and changed by none."""
     last = entry
     while True:
-        takers = [each for each in run.seen if each.at > last.at and last.results & each.taken]
+        takers = [op for op in run.seen if op.at > last.at and last.results & op.taken]
         if len(takers) != 1 or not takers[0].is_movement:
             return last
         last = takers[0]
@@ -68,8 +68,8 @@ def is_unkept(span: Span) -> bool:
     if code is None:
         return False
     around = [code.node, *code.around(code.node)]
-    statement = next((each for each in around if isinstance(each, ast.stmt)), None)
-    function = next((each for each in around if isinstance(each, ast.FunctionDef)), None)
+    statement = next((outer for outer in around if isinstance(outer, ast.stmt)), None)
+    function = next((outer for outer in around if isinstance(outer, ast.FunctionDef)), None)
     if function is None:
         return False
     if isinstance(statement, ast.Expr):
@@ -78,8 +78,8 @@ def is_unkept(span: Span) -> bool:
         return False
     goal = statement.targets[0]
     names = goal.elts if isinstance(goal, ast.Tuple) else [goal]
-    read = {each.id for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
-    return all(isinstance(each, ast.Name) and each.id not in read for each in names)
+    read = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return all(isinstance(name, ast.Name) and name.id not in read for name in names)
 
 
 def _is_all(code: Code, statement: ast.Assign) -> bool:
@@ -112,7 +112,7 @@ def unmade(run: Run, owner: str) -> Suspect | None:
     if not isinstance(module, nn.Linear) or not attentions(run):
         return None
     origins = makings(run, attentions(run)[0])
-    bare = [each for each in origins.values() if each.projection is None and each.source is not None]
+    bare = [origin for origin in origins.values() if origin.projection is None and origin.source is not None]
     if len(origins) != len("qkv") or len(bare) != 1 or role_of(owner) not in ("", bare[0].name):
         return None
     first = bare[0].first
@@ -168,7 +168,7 @@ def _place(entry: MarkedOp) -> int | None:
 
 def last_of(run: Run) -> list[MarkedOp]:
     """What was computed of the arguments, but for what drops at the end, which drops what a projection gives."""
-    entries = [each for each in run.seen if each.is_marked]
+    entries = [entry for entry in run.seen if entry.is_marked]
     return entries[:-1] if len(entries) > 1 and "dropout" in entries[-1].last else entries
 
 

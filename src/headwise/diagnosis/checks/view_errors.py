@@ -104,9 +104,9 @@ def _sizes(node: ast.Call, place: int) -> list[ast.Name]:
     arguments = node.args
     if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
         arguments = arguments[0].elts
-    if place < len(arguments) and not any(isinstance(each, ast.Starred) for each in arguments):
+    if place < len(arguments) and not any(isinstance(argument, ast.Starred) for argument in arguments):
         arguments = [arguments[place]]
-        return [each for each in arguments if isinstance(each, ast.Name)]
+        return [argument for argument in arguments if isinstance(argument, ast.Name)]
     return [each for each in ast.walk(node) if isinstance(each, ast.Name)]
 
 
@@ -126,8 +126,8 @@ def _has_another(function: ast.FunctionDef, measure: ast.Assign) -> bool:
 
 def _is_of(run: Run, entry: MarkedOp, source: int) -> bool:
     """Whether an operation takes tokens of an argument."""
-    token_marks = [each for each in entry.given if each is not None and each.kind == "token"]
-    return any(source in source_of(each.arrays["t"]).unique().tolist() for each in token_marks) and len(run.known) > 1
+    token_marks = [marks for marks in entry.given if marks is not None and marks.kind == "token"]
+    return any(source in source_of(marks.arrays["t"]).unique().tolist() for marks in token_marks) and len(run.known) > 1
 
 
 def _is_measure(node: ast.expr) -> bool:

@@ -48,7 +48,7 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
     name = next((each for each in run.known if run.named[each].shape[:2] == (samples, length)), "")
     if run.failure is not None or run.output is None or not name:
         return []
-    if not is_sure and all(find_pattern(each) is None for each in attentions(run)):
+    if not is_sure and all(find_pattern(attention) is None for attention in attentions(run)):
         return []
     allowed = allowed_by(run, samples, 1, length)
     hidden = None if allowed is None else ~allowed[:, 0]

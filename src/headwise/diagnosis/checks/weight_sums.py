@@ -44,7 +44,7 @@ def sharing_suspects(run: Run) -> list[Suspect]:
             out += _wrong_axis(run, attention, softmax)
         elif _shared_elsewhere(attention):
             out += _divided(attention)
-        elif not any(each.last in OTHERS for each in attention.path) and attention.scores is not None:
+        elif not any(entry.last in OTHERS for entry in attention.path) and attention.scores is not None:
             out += [] if is_shared_elsewhere(run) else _missing(attention)
         if out:
             return out
@@ -119,7 +119,7 @@ def _is_shared_again(attention: AttentionOps, softmax: MarkedOp) -> bool:
     for entry in attention.path:
         if entry.at <= softmax.at or entry.name not in DIVISIONS:
             continue
-        axis, values = attention.key_axis(entry), [each.value for each in entry.inputs]
+        axis, values = attention.key_axis(entry), [tensor.value for tensor in entry.inputs]
         if axis is None or len(values) != len(("share", "sum")) or values[0] is None or values[1] is None:
             continue
         share, total = values[0], values[1]
@@ -131,13 +131,15 @@ def _is_shared_again(attention: AttentionOps, softmax: MarkedOp) -> bool:
 
 
 def _goes_over(softmax: MarkedOp) -> int | None:
-    dim = softmax.options.get("dim", next((each for each in softmax.args[1:] if isinstance(each, int)), None))
+    dim = softmax.options.get(
+        "dim", next((argument for argument in softmax.args[1:] if isinstance(argument, int)), None)
+    )
     return dim if isinstance(dim, int) else None
 
 
 def _shared_elsewhere(attention: AttentionOps) -> bool:
     """Whether the path makes shares by hand: it divides by a sum."""
-    return any(each.last in ("exp", "exp_", "logsumexp") for each in attention.path)
+    return any(entry.last in ("exp", "exp_", "logsumexp") for entry in attention.path)
 
 
 def _divided(attention: AttentionOps) -> list[Suspect]:
@@ -158,10 +160,10 @@ def _divided(attention: AttentionOps) -> list[Suspect]:
 
 
 def _missing(attention: AttentionOps) -> list[Suspect]:
-    kept = [each for each in attention.path if "dropout" not in each.last and not each.is_movement]
+    kept = [entry for entry in attention.path if "dropout" not in entry.last and not entry.is_movement]
     last = kept[-1] if kept else attention.path[-1]
     axis = attention.key_axis(last)
-    if axis is None or any(_by_hand(each) for each in attention.path[1:]):
+    if axis is None or any(_by_hand(entry) for entry in attention.path[1:]):
         return []
     function, place = last.function, axis - len(last.outputs[0].shape)
 
@@ -184,7 +186,7 @@ def _by_hand(entry: MarkedOp) -> bool:
         return True
     if entry.name not in ("*", "*=", "mul"):
         return False
-    return any(each.value is not None and each.value.numel() > 1 for each in entry.unmarked_inputs)
+    return any(tensor.value is not None and tensor.value.numel() > 1 for tensor in entry.unmarked_inputs)
 
 
 def _is_turned(run: Run, attention: AttentionOps) -> bool:
@@ -196,7 +198,7 @@ def _is_turned(run: Run, attention: AttentionOps) -> bool:
     roles = {side: role_of(names.get(id(origins[side].value), "")) for side in "qk"}
     if any(roles.values()):
         return roles == {"q": "k", "k": "q"}
-    keys = next(each for each in sides(attention) if each.name == "k")
+    keys = next(side for side in sides(attention) if side.name == "k")
     return keys.operand is attention.scores.joint.a
 
 

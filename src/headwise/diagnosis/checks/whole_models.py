@@ -116,9 +116,9 @@ def _is_of_table(run: Run, entry: MarkedOp) -> bool:
     target = run.target
     if not isinstance(target, nn.Module):
         return False
-    storages = {each.untyped_storage().data_ptr() for each in (*target.parameters(), *target.buffers())}
+    storages = {tensor.untyped_storage().data_ptr() for tensor in (*target.parameters(), *target.buffers())}
     beside = [t for t, marks in zip(entry.tensors, entry.given, strict=True) if marks is None]
-    return any(each.untyped_storage().data_ptr() in storages for each in beside)
+    return any(tensor.untyped_storage().data_ptr() in storages for tensor in beside)
 
 
 def crossing_suspects(run: Run) -> list[Suspect]:
@@ -128,7 +128,7 @@ def crossing_suspects(run: Run) -> list[Suspect]:
     for attention in attentions(run):
         queries, keys = query_and_key_sources(attention)
         entry = attention.context if attention.scores is None else attention.scores
-        name = next((each for each in reversed(entry.operation.module.split(".")) if not each.isdigit()), "")
+        name = next((word for word in reversed(entry.operation.module.split(".")) if not word.isdigit()), "")
         others = set(run.sources.values()) - queries
         if CROSS.search(name) and "self" not in name and queries == keys and len(queries) == 1 and others:
             # where the layer is called
@@ -187,11 +187,11 @@ def unread_masks(run: Run) -> list[Suspect]:
     if tree is None or code is None:
         return []
     read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    if read & {"locals", "vars"} or len([each for each in tree.body if not _is_words(each)]) <= 1:
+    if read & {"locals", "vars"} or len([statement for statement in tree.body if not _is_words(statement)]) <= 1:
         return []
     masks = [each for each in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs) if "mask" in each.arg]
     assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    if any(each.arg in read for each in masks) or UNUSED.search(_words_of(type(run.target))):
+    if any(mask.arg in read for mask in masks) or UNUSED.search(_words_of(type(run.target))):
         return []
     for argument in masks:
         if argument.arg in MASKS and argument.arg not in assigned:

@@ -47,5 +47,5 @@ def _otherwise(entry: MarkedOp) -> Iterator[Callable[..., Any]]:
         args, options = entry.rules
         shifts = options.get("shifts", args[1] if len(args) > 1 else 0)
         axes = options.get("dims", args[2] if len(args) > 2 else None)
-        turned = tuple(-each for each in shifts) if isinstance(shifts, tuple | list) else -shifts
+        turned = tuple(-shift for shift in shifts) if isinstance(shifts, tuple | list) else -shifts
         yield lambda x, *_, **__: function(x, turned, axes)

@@ -88,7 +88,7 @@ def _scale_of_call(code: Code) -> Iterator[Edits]:
 
 def _names(suspect: Suspect) -> tuple[str, ...]:
     widths = suspect.said.get("_widths")
-    return tuple(f"self.{each}" for each in widths) if isinstance(widths, tuple) else ()
+    return tuple(f"self.{width}" for width in widths) if isinstance(widths, tuple) else ()
 
 
 def _scale_twice(code: Code, _: Suspect) -> Iterator[Edits]:
@@ -147,8 +147,8 @@ def _softmax_axis(code: Code, _: Suspect) -> Iterator[Edits]:
     for keyword in inner.keywords:
         if keyword.arg in ("dim", "axis"):
             yield (code.edit(keyword.value, "-1"),)
-    places = [each for each in inner.args if isinstance(each, ast.Constant | ast.UnaryOp)]
-    yield from ((code.edit(each, "-1"),) for each in places[-1:])
+    places = [argument for argument in inner.args if isinstance(argument, ast.Constant | ast.UnaryOp)]
+    yield from ((code.edit(place, "-1"),) for place in places[-1:])
     if called(node) not in ("softmax", "log_softmax") and len(node.args) == 1:
         yield (code.edit(node, f"{code.bracketed(node.args[0])}.softmax(dim=-1)"),)
     elif not places and not node.keywords and node.args:
@@ -208,7 +208,7 @@ def _dropout_twice(code: Code, _: Suspect) -> Iterator[Edits]:
 
 def _einsum(code: Code, suspect: Suspect) -> Iterator[Edits]:
     """The einsum with other letters."""
-    written = next((each for each in getattr(code.node, "args", [])[:1] if isinstance(each, ast.Constant)), None)
+    written = next((node for node in getattr(code.node, "args", [])[:1] if isinstance(node, ast.Constant)), None)
     if written is not None and (equation := suspect.said.get("_equation")):
         yield (code.edit(written, code.of(written).replace(str(written.value), str(equation))),)
 

@@ -117,13 +117,13 @@ def _rearranged(code: Code, move: object) -> Iterator[str]:
     axes, arguments = _turned(order), ", ".join(code.of(each) for each in given)
     again = {"view_as": "reshape_as", "reshape_as": "reshape_as", "flatten": "flatten"}.get(called(node), "reshape")
     if tuple(parts) == tuple(before):
-        if all(each == 1 for each in cuts):
+        if all(cut == 1 for cut in cuts):
             yield f"{text}{axes}"
         elif is_reshape or again != "reshape":
             yield f"{text}{axes}.{again}({arguments})"
     elif is_reshape and (halves := _divided(code, given, before, parts, after)):
         yield f"{text}{halves}{axes}.reshape({arguments})"
-    elif is_reshape and all(each == 1 for each in cuts) and len(given) == len(after):
+    elif is_reshape and all(cut == 1 for cut in cuts) and len(given) == len(after):
         sizes = [""] * len(given)
         for at, place in enumerate(order):
             sizes[place] = code.of(given[at])
@@ -138,7 +138,7 @@ def _divided(
     if axis is None or len(parts) != len(before) + 1 or list(parts[axis + 2 :]) != list(before[axis + 1 :]):
         return ""
     sizes = {size: code.of(node) for size, node in zip(after, arguments, strict=False) if code.of(node) != "-1"}
-    slow, fast = (sizes.get(each, "") for each in parts[axis : axis + 2])
+    slow, fast = (sizes.get(part, "") for part in parts[axis : axis + 2])
     return f".unflatten({axis}, ({slow or -1}, {-1 if slow else fast}))" if slow or fast else ""
 
 

@@ -16,7 +16,7 @@ def fixed(text: str, findings: Sequence[Finding]) -> str:
     edits: list[Edit] = []
     for finding in findings:
         if not any(_meets(a, b) for a in finding.edits for b in edits if a != b):
-            edits += [each for each in finding.edits if each not in edits]
+            edits += [edit for edit in finding.edits if edit not in edits]
     return applied(text, edits)
 
 

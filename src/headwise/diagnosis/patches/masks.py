@@ -20,7 +20,7 @@ def _conditions(code: Code) -> Iterator[ast.expr]:
         if isinstance(node, ast.Call) and called(node) in FILLS and node.args:
             yield node.args[0]
         if isinstance(node, ast.Call):
-            yield from (each.value for each in node.keywords if each.arg in ("attn_mask", "mask", "condition"))
+            yield from (keyword.value for keyword in node.keywords if keyword.arg in ("attn_mask", "mask", "condition"))
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             yield node.targets[0].slice
     for statement in code.around(code.node):
@@ -41,8 +41,8 @@ def _mask_inverted(code: Code, _: Suspect) -> Iterator[Edits]:
 def _mask_weak(code: Code, _: Suspect) -> Iterator[Edits]:
     for node in (*ast.walk(code.node), *code.around(code.node)):
         if isinstance(node, ast.Call) and called(node) in FILLS:
-            fills = [*node.args[1:], *(each.value for each in node.keywords if each.arg in ("value", "other"))]
-            yield from ((code.edit(each, 'float("-inf")'),) for each in fills if _is_number(each))
+            fills = [*node.args[1:], *(keyword.value for keyword in node.keywords if keyword.arg in ("value", "other"))]
+            yield from ((code.edit(fill, 'float("-inf")'),) for fill in fills if _is_number(fill))
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript) and _is_number(node.value):
             yield (code.edit(node.value, 'float("-inf")'),)
         if isinstance(node, ast.FunctionDef):
@@ -96,7 +96,7 @@ def _mask_late(code: Code, suspect: Suspect) -> Iterator[Edits]:
         sides = [(node.target, f"{code.bracketed(node.value)} == 0")]
     elif isinstance(node, ast.Call) and called(node) in FILLS and receiver(node) is not None:
         sides = [(receiver(node) or node, code.of(node.args[0]))]
-    test = next((each.test for each in code.around(node) if isinstance(each, ast.If)), None)
+    test = next((outer.test for outer in code.around(node) if isinstance(outer, ast.If)), None)
     for kept, condition in sides:
         hidden = f'{code.bracketed(scores)}.masked_fill({condition}, float("-inf"))'
         if test is not None:

@@ -23,23 +23,23 @@ def _forward(code: Code, _: Suspect) -> Iterator[Edits]:
 
 def _attribute(code: Code, suspect: Suspect) -> Iterator[Edits]:
     name, near = str(suspect.said.get("name", "")), str(suspect.said.get("near", ""))
-    read = [each for each in ast.walk(code.tree) if isinstance(each, ast.Attribute) and each.attr == name]
-    read = [each for each in read if isinstance(each.ctx, ast.Load)]
+    read = [node for node in ast.walk(code.tree) if isinstance(node, ast.Attribute) and node.attr == name]
+    read = [node for node in read if isinstance(node.ctx, ast.Load)]
     is_own = [each for each in read if code.of(each.value) == "self"]
     # of a tensor or of a library: where it was met
     there = [each for each in read if each in list(ast.walk(code.node))]
     for nodes in (is_own, there):
         if name and near and nodes:
-            yield tuple(code.edit(each, f"{code.of(each.value)}.{near}") for each in nodes)
+            yield tuple(code.edit(node, f"{code.of(node.value)}.{near}") for node in nodes)
 
 
 def _undefined(code: Code, suspect: Suspect) -> Iterator[Edits]:
     name = str(suspect.said.get("name", ""))
-    function = next((each for each in code.around(code.node) if isinstance(each, ast.FunctionDef)), code.tree)
-    used = [each for each in ast.walk(function) if isinstance(each, ast.Name) and each.id == name]
+    function = next((outer for outer in code.around(code.node) if isinstance(outer, ast.FunctionDef)), code.tree)
+    used = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == name]
     if written := import_of(name):
         first = next((each for each in getattr(code.tree, "body", []) if not _is_opening(each)), None)
-        line = min([each.lineno for each in getattr(first, "decorator_list", [])] + [getattr(first, "lineno", 1)])
+        line = min([node.lineno for node in getattr(first, "decorator_list", [])] + [getattr(first, "lineno", 1)])
         yield (Edit(line, 0, line, 0, f"{written}\n"),)
     for meant in meanings(code.tree, function, name):
         yield tuple(code.edit(each, meant) for each in used)
@@ -89,7 +89,7 @@ def _unregistered(code: Code, _: Suspect) -> Iterator[Edits]:
 def _unused(code: Code, suspect: Suspect) -> Iterator[Edits]:
     name, instead = str(suspect.said.get("name", "")), suspect.said.get("_instead")
     if instead is not None:
-        calls = [each for each in ast.walk(code.node) if isinstance(each, ast.Call)]
+        calls = [node for node in ast.walk(code.node) if isinstance(node, ast.Call)]
         yield from (
             (code.edit(call.func, f"self.{name}"),) for call in calls if code.of(call.func) == f"self.{instead}"
         )
@@ -132,7 +132,7 @@ def _causal(code: Code, suspect: Suspect) -> Iterator[Edits]:
             continue
         is_low = called(node) == "tril"
         arguments = node.args[1:] if receiver(node) is None else node.args
-        shifts = [each.value for each in node.keywords if each.arg == "diagonal"] + arguments
+        shifts = [keyword.value for keyword in node.keywords if keyword.arg == "diagonal"] + arguments
         if suspect.kind == "causal-offset":
             for shift in ("0", "1"):
                 if shifts:

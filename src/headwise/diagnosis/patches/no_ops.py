@@ -20,7 +20,7 @@ LAYOUT = frozenset({
 
 def without_idle(code: Code, edits: Edits) -> Edits:
     """The same edits; in place of one that makes a statement idle, one without it."""
-    return tuple(_taken_away(code, each) or each for each in edits)
+    return tuple(_taken_away(code, edit) or edit for edit in edits)
 
 
 def _taken_away(code: Code, edit: Edit) -> Edit | None:
@@ -52,7 +52,7 @@ def _is_idle(text: str) -> bool:
         return False
     node = body[0] if len(body) == 1 else None
     if isinstance(node, ast.Assign):
-        return all(ast.unparse(each) == ast.unparse(node.value) for each in node.targets)
+        return all(ast.unparse(target) == ast.unparse(node.value) for target in node.targets)
     return not body or isinstance(node, ast.Pass)
 
 
@@ -67,7 +67,7 @@ def _alone_in(code: Code, statement: ast.stmt) -> ast.If | None:
     parent = next(code.around(statement), None)
     if not isinstance(parent, ast.If) or parent.body != [statement] or parent.orelse or _is_else(code, parent):
         return None
-    calls = any(isinstance(each, ast.Call | ast.NamedExpr | ast.Await) for each in ast.walk(parent.test))
+    calls = any(isinstance(node, ast.Call | ast.NamedExpr | ast.Await) for node in ast.walk(parent.test))
     return None if calls else parent
 
 
@@ -103,5 +103,5 @@ def removes(code: Code, edits: Edits, suspect: Suspect) -> bool:
 def _count(text: str) -> int:
     """Calls and arithmetic, but for the layout."""
     nodes = list(ast.walk(ast.parse(text)))
-    calls = sum(isinstance(each, ast.Call) and called(each) not in LAYOUT for each in nodes)
-    return calls + sum(isinstance(each, ast.BinOp | ast.AugAssign) for each in nodes)
+    calls = sum(isinstance(node, ast.Call) and called(node) not in LAYOUT for node in nodes)
+    return calls + sum(isinstance(node, ast.BinOp | ast.AugAssign) for node in nodes)

@@ -33,14 +33,14 @@ def _added(code: Code, suspect: Suspect, place: int) -> Iterator[Edits]:
     if home is not None:
         yield from _in_helper(home, suspect)
         return
-    spans = [each for each in _spans(suspect, "_meets") if suspect.span and each.function == suspect.span.function]
+    spans = [span for span in _spans(suspect, "_meets") if suspect.span and span.function == suspect.span.function]
     product = code_at(spans[-1]) if spans else None
     if product is None or not isinstance(code.node, ast.Call) or not code.node.args:
         return
     names = [_root(each) for each in _operands(product.node)]
     lacking, rotating = (names[place], names[1 - place]) if len(names) > 1 else ("", "")
-    is_own = next((each for each in code.node.args if _root(each) == rotating), code.node.args[0])
-    statement = next((each for each in code.around(code.node) if isinstance(each, ast.stmt)), None)
+    is_own = next((argument for argument in code.node.args if _root(argument) == rotating), code.node.args[0])
+    statement = next((outer for outer in code.around(code.node) if isinstance(outer, ast.stmt)), None)
     if not lacking or not isinstance(statement, ast.stmt):
         return
     if _sets(statement, _root(is_own)):
@@ -52,7 +52,7 @@ def _added(code: Code, suspect: Suspect, place: int) -> Iterator[Edits]:
             line, end = code.edit(statement, ""), statement.end_lineno or statement.lineno
             yield (Edit(end, line.end_column, end, line.end_column, f"\n{' ' * statement.col_offset}{text}"),)
     if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Tuple):
-        bare = [each for each in statement.value.elts if isinstance(each, ast.Name) and each.id == lacking]
+        bare = [element for element in statement.value.elts if isinstance(element, ast.Name) and element.id == lacking]
         yield from ((code.edit(each, with_argument(code, is_own, lacking)),) for each in bare[:1])
     values = [each for each in _before(code, product.node) if _sets(each, lacking)]
     for node in values[-1:]:
@@ -61,7 +61,7 @@ def _added(code: Code, suspect: Suspect, place: int) -> Iterator[Edits]:
     for operand in _operands(product.node)[place : place + 1]:
         used = [each for each in ast.walk(operand) if _root(each) == lacking and not isinstance(each, ast.Call)]
         bare_names = [each for each in used if isinstance(each, ast.Name)]
-        yield from ((product.edit(each, with_argument(code, is_own, lacking)),) for each in bare_names[:1])
+        yield from ((product.edit(name, with_argument(code, is_own, lacking)),) for name in bare_names[:1])
 
 
 def _in_helper(home: Code, suspect: Suspect) -> Iterator[Edits]:
@@ -70,9 +70,9 @@ def _in_helper(home: Code, suspect: Suspect) -> Iterator[Edits]:
     value = home.node.value if isinstance(home.node, ast.Assign | ast.Return) else None
     if function is None or value is None:
         return
-    parameters = {each.arg for each in function.args.args}
+    parameters = {argument.arg for argument in function.args.args}
     parts = value.elts if isinstance(value, ast.Tuple) else [value]
-    lacking = next((each for each in parts if isinstance(each, ast.Name) and each.id in parameters), None)
+    lacking = next((part for part in parts if isinstance(part, ast.Name) and part.id in parameters), None)
     for span in reversed(_spans(suspect, "_way")):
         turning = code_at(span)
         if lacking is None or turning is None or not _is_within(turning, home, function):
@@ -97,7 +97,7 @@ def _is_within(code: Code, home: Code, function: ast.AST) -> bool:
 
 def _spans(suspect: Suspect, name: str) -> Sequence[Span]:
     spans = suspect.said.get(name)
-    return [each for each in spans if isinstance(each, Span)] if isinstance(spans, tuple) else []
+    return [span for span in spans if isinstance(span, Span)] if isinstance(spans, tuple) else []
 
 
 def _operands(node: ast.AST) -> list[ast.expr]:
@@ -108,7 +108,7 @@ def _operands(node: ast.AST) -> list[ast.expr]:
         return []
     if called(node) == "einsum":
         return node.args[1:3]
-    named = [each.value for each in node.keywords if each.arg in ("q", "k", "query", "key")]
+    named = [keyword.value for keyword in node.keywords if keyword.arg in ("q", "k", "query", "key")]
     whose = receiver(node) if called(node) in ("matmul", "bmm") else None
     return [*([] if whose is None else [whose]), *node.args, *named][:2]
 
@@ -128,7 +128,7 @@ def _sets(statement: ast.AST, name: str) -> bool:
 
 def _before(code: Code, node: ast.AST) -> Iterator[ast.AST]:
     """The statements of the function around a node that stand before it, in their order."""
-    function = next((each for each in code.around(node) if isinstance(each, FUNCTIONS)), None)
+    function = next((outer for outer in code.around(node) if isinstance(outer, FUNCTIONS)), None)
     every = [] if function is None else [each for each in ast.walk(function) if isinstance(each, ast.stmt)]
     return iter(sorted((each for each in every if each.lineno < getattr(node, "lineno", 0)), key=lambda e: e.lineno))
 

@@ -77,7 +77,7 @@ def _by_file(pairs: Iterable[tuple[Finding, Sequence[Edit]]]) -> dict[str, list[
     out: dict[str, list[Edit]] = {}
     for finding, edits in pairs:
         file_edits = out.setdefault(finding.file, [])
-        file_edits += [each for each in edits if each not in file_edits]
+        file_edits += [edit for edit in edits if edit not in file_edits]
     return out
 
 
@@ -107,7 +107,7 @@ def _helps(diagnosis: Diagnosis, gone: Sequence[Finding], renewed: Diagnosis | N
 
 def _counted(findings: Sequence[Finding]) -> Counter[tuple[str, str]]:
     # where a run raised, warnings could not be seen before
-    return Counter((each.kind, each.severity) for each in findings if each.severity == "fault")
+    return Counter((finding.kind, finding.severity) for finding in findings if finding.severity == "fault")
 
 
 def _patched(finding: Finding, edits: Edits, text: str, lang: str) -> Finding:
@@ -141,7 +141,7 @@ def _height(edit: Edit) -> int:
 
 def uncovered(diagnosis: Diagnosis, texts: Mapping[str, str], again: Again, *, effort: Effort, lang: str) -> Diagnosis:
     """A diagnosis with what its target does wrong once the calls that fail are mended. effort: of trying patches."""
-    ends = [each for each in diagnosis.faults if fault_of(each.kind).ends_call and each.edits]
+    ends = [fault for fault in diagnosis.faults if fault_of(fault.kind).ends_call and fault.edits]
     edits = _by_file((each, each.edits) for each in ends)
     repeated = again(edits) if ends else None
     if repeated is None or repeated.verdict == "not examined":
@@ -156,7 +156,7 @@ def uncovered(diagnosis: Diagnosis, texts: Mapping[str, str], again: Again, *, e
         return again({file: (*edits.get(file, ()), *back.get(file, ())) for file in files})
 
     repeated = mended(repeated, after, further, effort=effort, lang=lang)
-    new = [_at_home(each, edits.get(each.file, ())) for each in repeated.findings]
+    new = [_at_home(finding, edits.get(finding.file, ())) for finding in repeated.findings]
     kept = tuple(each for each in new if not _is_among(each, ends))
     return replace(diagnosis, findings=(*ends, *kept), examined=repeated.examined)
 
@@ -166,7 +166,7 @@ def _at_home(finding: Finding, edits: Sequence[Edit]) -> Finding:
     if finding.line is None or finding.end_line is None:
         return finding
     end = finding.end_line - _shift(finding.end_line, edits)
-    edits_back = tuple(_back(each, edits) for each in finding.edits)
+    edits_back = tuple(_back(edit, edits) for edit in finding.edits)
     return replace(finding, line=finding.line - _shift(finding.line, edits), end_line=end, edits=edits_back)
 
 
@@ -187,7 +187,7 @@ def _shift(line: int, edits: Sequence[Edit]) -> int:
 
 
 def _lines(edits: Sequence[Edit]) -> set[int]:
-    return {line for each in edits for line in range(each.line, each.end_line + 1)}
+    return {line for edit in edits for line in range(edit.line, edit.end_line + 1)}
 
 
 def _is_among(finding: Finding, others: Sequence[Finding]) -> bool:

@@ -47,7 +47,7 @@ def causal_plans(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> li
     if free is None:
         return []
     takes_mask = bool(mask_arguments(parameters(callee(target))))
-    if takes_mask and files and all(is_installed(each) for each in files):
+    if takes_mask and files and all(is_installed(file) for file in files):
         # what is published reads its flag where the mask is made
         return []
     ways = (replace(plan, switched=(name,)) for name, plan in _ways(free, target) if "causal" in name)
@@ -72,7 +72,7 @@ def switched_plans(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> 
     """
     free = next((plan for plan in plans if plan.setting == "self" and not plan.mask), None)
     before = None if free is None else _ran(free, files)
-    if free is None or before is None or (files and all(is_installed(each) for each in files)):
+    if free is None or before is None or (files and all(is_installed(file) for file in files)):
         return
     others = [(name, plan) for name, plan in _ways(free, target) if "causal" not in name and not TURNING.search(name)]
     for name, plan in others[:MOST]:
@@ -95,8 +95,8 @@ def is_option(free: Plan, files: Sequence[str], kind: str) -> bool:
         if BACK.search(name) and not AHEAD.search(name):
             continue
         result = _ran(plan, files)
-        patterns = [] if result is None else [pattern_of(each) for each in attentions(result)]
-        is_open = bool(patterns) and all(each is not None and bool(each.all()) for each in patterns)
+        patterns = [] if result is None else [pattern_of(attention) for attention in attentions(result)]
+        is_open = bool(patterns) and all(pattern is not None and bool(pattern.all()) for pattern in patterns)
         if is_open or (AHEAD.search(name) and result is not None and patterns and not _has(result, kind)):
             return True
     for plan in _shifted(free, target):
@@ -107,7 +107,7 @@ def is_option(free: Plan, files: Sequence[str], kind: str) -> bool:
 
 
 def _has(result: Run, kind: str) -> bool:
-    return any(each.general == kind for each in order_suspects(result))
+    return any(suspect.general == kind for suspect in order_suspects(result))
 
 
 def _shifted(free: Plan, target: Any) -> Iterator[Plan]:
@@ -147,7 +147,7 @@ def _ran(plan: Plan, files: Sequence[str]) -> Run | None:
 
 
 def _is_fused(result: Run) -> bool:
-    return any(each.fused for each in attentions(result))
+    return any(attention.fused for attention in attentions(result))
 
 
 def _is_other(before: Run, result: Run) -> bool:

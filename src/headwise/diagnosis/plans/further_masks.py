@@ -87,20 +87,20 @@ def laid_flat(
 def _is_spread(plan: Plan, files: Sequence[str], memory: RunMemory) -> bool:
     """Whether scores are given more axes on their way, as by a mask that has more."""
     result = memory(plan, Manner(), sizes=small(plan), user_files=tuple(files))
-    return any(is_laid_over(entry) for each in attentions(result) for entry in each.path)
+    return any(is_laid_over(entry) for attention in attentions(result) for entry in attention.path)
 
 
 def _rank(plan: Plan, files: Sequence[str], memory: RunMemory) -> int:
     """Of how many axes the largest weighted sum of a plan is; 0: it has none."""
     result = memory(plan, Manner(), sizes=small(plan), user_files=tuple(files))
-    return max((len(each.context.operation.outputs[0].shape) for each in attentions(result)), default=0)
+    return max((len(attention.context.operation.outputs[0].shape) for attention in attentions(result)), default=0)
 
 
 def _of_ranks(masked: Plan, reading: Reading, files: Sequence[str]) -> Iterator[Plan]:
     """The mask in each other rank that the person's code asks for."""
     declared = masked.call["_mask"]
     for rank in sorted(_ranks(files) - {len(declared["shape"])}):
-        ways = (each for each in masks(masked.mask, reading, keys=_keys(masked)) if each["means"] == declared["means"])
+        ways = (mask for mask in masks(masked.mask, reading, keys=_keys(masked)) if mask["means"] == declared["means"])
         for place, size in enumerate(each for each in ways if len(each["shape"]) == rank):
             plan = replace(masked, call={**masked.call, "_mask": dict(size)})
             if place < MOST and size["shape"][0] == "B" and _hides(plan, files):
@@ -165,7 +165,9 @@ def _withheld(masked: Plan, name: str, reading: Reading, files: Sequence[str]) -
     call = {**masked.call, "_mask": {"argument": name, "means": means, "shape": ["B", _keys(masked)]}}
     plan = replace(masked, call=call, mask=name)
     result = run(plan, sizes=small(plan), own=tuple(files))
-    is_free = result.record.failure is None and any(withheld(result, each) is not None for each in attentions(result))
+    is_free = result.record.failure is None and any(
+        withheld(result, attention) is not None for attention in attentions(result)
+    )
     return plan if is_free else None
 
 
@@ -181,4 +183,4 @@ def _hides(plan: Plan, files: Sequence[str]) -> bool:
 
 
 def _keys(plan: Plan) -> str:
-    return "S" if any(each.name == "S" for each in plan.symbols) else "L"
+    return "S" if any(symbol.name == "S" for symbol in plan.symbols) else "L"

@@ -51,7 +51,7 @@ def turned_calls(exams: Sequence[Examination], target: Any, namespace: Mapping[s
     packed = {name: each for name, each in exam.plan.call.items() if _is_packed(each)}
     yield from _batch_second(packed, reading)
     # what may be left out, as a memory of earlier tokens, may have made keys of which no mask is known
-    asked = {each.name for each in parameters(callee(target)) if each.default is each.empty}
+    asked = {parameter.name for parameter in parameters(callee(target)) if parameter.default is parameter.empty}
     if packed.keys() - asked:
         yield from _batch_second({name: each for name, each in packed.items() if name in asked}, reading)
     split = {name: each for name, each in shapes.items() if len(each) == len(HEADS_LAST) and each[2] in LENGTHS}
@@ -87,21 +87,21 @@ def is_better(others: Sequence[Examination], exams: Sequence[Examination]) -> bo
     """Whether in another layout samples stay apart, or tokens meet, and nothing is wrong that was not."""
     faults, before = (set().union(*(_faults(each) for each in some)) for some in (others, exams))
     is_told = all(each.examined.get("samples") != SAMPLES_UNKNOWN for each in others)
-    return any(each.is_understood for each in others) and is_told and faults < before
+    return any(exam.is_understood for exam in others) and is_told and faults < before
 
 
 def _is_unplaced(exam: Examination) -> bool:
     """Whether what meets is not queries and keys of tokens, for which no movement is to blame."""
-    return any(each.guess == "layout" for each in exam.suspects)
+    return any(suspect.guess == "layout" for suspect in exam.suspects)
 
 
 def _is_confused(exam: Examination) -> bool:
     """Whether a fault may come of another order of axes than the code was written for."""
-    return any(each.severity == "fault" and each.fault.depends_on_layout for each in exam.suspects)
+    return any(suspect.severity == "fault" and suspect.fault.depends_on_layout for suspect in exam.suspects)
 
 
 def _faults(exam: Examination) -> set[str]:
-    return {each.general for each in exam.suspects if each.severity == "fault"}
+    return {suspect.general for suspect in exam.suspects if suspect.severity == "fault"}
 
 
 def fails_apart(exam: Examination) -> Missed | None:
@@ -114,12 +114,16 @@ def fails_apart(exam: Examination) -> Missed | None:
     if _has_triangle(failure.operation):
         # it hides later tokens by a triangle of as many keys as queries: it attends to its own tokens
         return None
-    if plan.mask or not {"L", "S"} <= {each.name for each in plan.symbols}:
+    if plan.mask or not {"L", "S"} <= {symbol.name for symbol in plan.symbols}:
         return None
     level = _level(plan)
     result = run(level, Manner(dtype=exam.dtype), sizes=small(level), own=exam.user_files, change=exam.change)
     all_attentions = attentions(result)
-    if result.failure is not None or not all_attentions or any(layout_problems(each) for each in all_attentions):
+    if (
+        result.failure is not None
+        or not all_attentions
+        or any(layout_problems(attention) for attention in all_attentions)
+    ):
         return None
     if not any(map(_meets_others, all_attentions)):
         # what it fails for are no keys
@@ -153,5 +157,5 @@ def _has_triangle(operation: Operation) -> bool:
 
 
 def _level(plan: Plan) -> Plan:
-    bound = tuple(replace(each, equals="L") if each.name == "S" else each for each in plan.symbols)
+    bound = tuple(replace(symbol, equals="L") if symbol.name == "S" else symbol for symbol in plan.symbols)
     return replace(plan, symbols=bound)

@@ -110,8 +110,8 @@ def is_shut(result: Run) -> bool:
     """Whether no query of any attention sees anything, or each sees all alike."""
     if result.output is not None and bool(result.output.isnan().all()):
         return True
-    sights = [find_pattern(each) for each in attentions(result)]
-    return bool(sights) and all(each is not None and not bool(each.seeing.any()) for each in sights)
+    sights = [find_pattern(attention) for attention in attentions(result)]
+    return bool(sights) and all(pattern is not None and not bool(pattern.seeing.any()) for pattern in sights)
 
 
 def as_said(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> Iterator[Plan]:
@@ -120,7 +120,7 @@ def as_said(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> Iterato
         declared = plan.call.get("_mask", {})
         if call_role(plan.mask) != "mask" or not declared or declared["means"] == "lengths":
             continue
-        keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
+        keys = "S" if any(symbol.name == "S" for symbol in plan.symbols) else "L"
         shapes = said_shapes(target, plan.mask, keys=keys)
         if list(declared["shape"]) in shapes:
             continue
@@ -136,7 +136,7 @@ def as_said(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> Iterato
 def said_shapes(target: Any, name: str, *, keys: str) -> list[list[str]]:
     """The shapes that the words of a class give to an argument, in symbols. keys: the symbol of the number of keys."""
     shapes = (_in_symbols(shape, keys) for line in said_lines(target, name) for shape in _shapes(line))
-    return [list(each) for each in dict.fromkeys(tuple(each) for each in shapes if each)]
+    return [list(each) for each in dict.fromkeys(tuple(shape) for shape in shapes if shape)]
 
 
 def _shapes(line: str) -> Iterator[tuple[str, ...]]:

@@ -25,7 +25,7 @@ def filled_plans(plans: Sequence[Plan], files: Sequence[str]) -> Iterator[Plan]:
             continue
         trials = (replace(filled, call={**filled.call, name: shape}) for shape in _shapes(plan, name))
         filled = next(
-            (each for each in trials if run(each, sizes=small(each), own=tuple(files)).failure is None), filled
+            (trial for trial in trials if run(trial, sizes=small(trial), own=tuple(files)).failure is None), filled
         )
     if filled is not plan:
         yield filled

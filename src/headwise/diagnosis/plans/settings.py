@@ -73,16 +73,16 @@ def settings(
     if init is None and call is None:
         calls = conditioned(calls, target, namespace, files)
     declared = calls.mask or (None if call is None else call.get("_mask"))
-    out.plans, out.failures = list(calls.plans), [each.plan for each in calls.failures]
-    out.reason = out.reason or "; ".join(dict.fromkeys(_told(each) for each in calls.failures))
+    out.plans, out.failures = list(calls.plans), [failure.plan for failure in calls.failures]
+    out.reason = out.reason or "; ".join(dict.fromkeys(_told(failure) for failure in calls.failures))
     if not out.plans and (square := next(filter(None, map(_in_square, out.failures)), None)) is not None:
         out.plans, out.failures = [square], []
     if isinstance(declared, Mapping):
         out.sure = str(declared["argument"])
         free = [plan for plan in out.plans if not plan.mask]
         out.plans = [*free, *(_masked(plan, declared) for plan in free or out.plans[:1])]
-        out.failures = [each for each in out.failures if not each.mask]
-        if not all(is_installed(each) for each in files):
+        out.failures = [failure for failure in out.failures if not failure.mask]
+        if not all(is_installed(file) for file in files):
             others = further_masks(out.plans, target, namespace, files)
             out.plans += [_intended(each, target, files, out) for each in others if each.mask != out.sure]
     elif out.plans and any(plan.mask for plan in out.plans):
@@ -92,7 +92,7 @@ def settings(
             count = len(out.plans)
             _failing_masks(target, namespace, out, files)
             out.plans[count:] = [plan for plan in out.plans[count:] if plan.call["_mask"]["means"] != "additive"]
-        if not all(is_installed(each) for each in files):
+        if not all(is_installed(file) for file in files):
             out.plans += further_masks(out.plans, target, namespace, files)
         out.plans = [_intended(plan, target, files, out) for plan in out.plans]
         out.plans += list(as_said(out.plans, target, files))
@@ -152,7 +152,7 @@ def _found(
 
 def _masked(plan: Plan, declared: Mapping[str, Any]) -> Plan:
     """A plan with a mask as the person said it; in self-attention there are as many keys as queries."""
-    has_keys = any(each.name == "S" for each in plan.symbols)
+    has_keys = any(symbol.name == "S" for symbol in plan.symbols)
     shape = ["L" if each == "S" and not has_keys else each for each in declared["shape"]]
     return replace(plan, call={**plan.call, "_mask": {**declared, "shape": shape}}, mask=str(declared["argument"]))
 
@@ -217,8 +217,8 @@ def _as_torch(target: Any, name: str) -> str:
     if call_role(name) == "adjacency":
         # an edge is what is looked along
         return "attend"
-    called = [each.name for each in parameters(callee(target))]
-    built = [each.name for each in parameters(target)] if isinstance(target, type) else []
+    called = [parameter.name for parameter in parameters(callee(target))]
+    built = [parameter.name for parameter in parameters(target)] if isinstance(target, type) else []
     is_alike = called[:3] == ["query", "key", "value"] and ("attn_mask" in called or built[:2] == TORCH)
     return "blocked" if is_alike and name == "key_padding_mask" else ""
 
@@ -235,7 +235,7 @@ def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, fil
         reading = read(target, namespace)
     except (TypeError, ValueError, OSError):
         return []
-    keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
+    keys = "S" if any(symbol.name == "S" for symbol in plan.symbols) else "L"
     for name in names[:1]:
         tried: list[tuple[Plan, Run]] = []
         for place, mask in enumerate(masks(name, reading, keys=keys)):
@@ -269,7 +269,7 @@ def _of_no_kind(
     """A plan with the mask that comes furthest, where what it fails on is its kind, and it fails in each other too."""
     if not met:
         return []
-    keys = "S" if any(each.name == "S" for each in plan.symbols) else "L"
+    keys = "S" if any(symbol.name == "S" for symbol in plan.symbols) else "L"
     best = max(met, key=lambda trial: len(trial[1].seen))[0].call["_mask"]["shape"]
     shapes = said_shapes(plan.target, name, keys=keys) or [best]
     tried: list[tuple[Plan, Run]] = []
@@ -296,5 +296,5 @@ def _is_of_other_keys(result: Run, keys: str) -> bool:
 def _scores_met(result: Run) -> list[tuple[int, ...]]:
     """The shapes of the scores among what an operation took that failed."""
     operation = None if result.failure is None else result.failure.operation
-    marks = [] if operation is None else [result.marks.get(each.number) for each in operation.inputs]
+    marks = [] if operation is None else [result.marks.get(tensor.number) for tensor in operation.inputs]
     return [each.shape for each in marks if each is not None and each.kind == "pair"]

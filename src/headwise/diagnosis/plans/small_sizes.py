@@ -105,11 +105,11 @@ def level(plan: Plan) -> dict[str, int]:
 
 def squared(plan: Plan) -> Plan | None:
     """A plan whose tokens lie in a square, where they lie along two axes; None: they do not."""
-    sides = [each for each in _counted(plan) if each.meaning not in ("batch", "queries")]
+    sides = [symbol for symbol in _counted(plan) if symbol.meaning not in ("batch", "queries")]
     if len(sides) < 2:
         return None
-    bound = {each.name: replace(each, equals=sides[0].name) for each in sides[1:]}
-    return replace(plan, symbols=tuple(bound.get(each.name, each) for each in plan.symbols))
+    bound = {side.name: replace(side, equals=sides[0].name) for side in sides[1:]}
+    return replace(plan, symbols=tuple(bound.get(symbol.name, symbol) for symbol in plan.symbols))
 
 
 def _lessened(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -117,7 +117,7 @@ def _lessened(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
     kept of each run grows with the square of them.
     """
     out = dict(sizes)
-    free = [each for each in _counted(plan, in_any=True) if each.meaning not in WANTED]
+    free = [symbol for symbol in _counted(plan, in_any=True) if symbol.meaning not in WANTED]
     for axis in sorted(free, key=lambda file: (file.said != "windows", -out[file.name])):
         if axis.least or axis.times > 1 or axis.even or _numbers(plan, out) <= MOST:
             continue
@@ -131,7 +131,7 @@ def _lessened(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
 def _numbers(plan: Plan, sizes: Mapping[str, int]) -> int:
     """How many numbers the largest input has."""
     shapes = [value for value in plan.call.values() if isinstance(value, list)]
-    return max((prod(evaluated(str(axis), sizes) for axis in each) for each in shapes), default=0)
+    return max((prod(evaluated(str(axis), sizes) for axis in shape) for shape in shapes), default=0)
 
 
 def _counted(plan: Plan, *, in_any: bool = False) -> list[Named]:
@@ -140,7 +140,7 @@ def _counted(plan: Plan, *, in_any: bool = False) -> list[Named]:
     """
     axes = {str(axis) for value in plan.call.values() if isinstance(value, list) for axis in value}
     if in_any:
-        bound = {each.name: each.equals for each in plan.symbols if each.equals}
+        bound = {symbol.name: symbol.equals for symbol in plan.symbols if symbol.equals}
         for _ in bound:
             axes |= {word for axis in axes for word in WORD.findall(bound.get(axis, axis))}
     return [
@@ -157,7 +157,9 @@ def _rooms(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
         for symbol in plan.symbols
         if symbol.least and not symbol.equals and symbol.fixed is None and not symbol.even
     }
-    counts = [sizes[each.name] for each in plan.symbols if each.name not in wide and each.meaning not in FEATURES]
-    bound = {word for each in plan.symbols for word in WORD.findall(each.equals)}
+    counts = [
+        sizes[symbol.name] for symbol in plan.symbols if symbol.name not in wide and symbol.meaning not in FEATURES
+    ]
+    bound = {word for symbol in plan.symbols for word in WORD.findall(symbol.equals)}
     least = max(LEAST, ROOM * max(counts, default=0))
     return {name: min(sizes[name], least + 2 * at) for at, name in enumerate(sorted(wide - bound))}

@@ -52,12 +52,20 @@ def _tip(target: Any, nearest: Plan | None) -> dict[str, str]:
         if sum(map(len, values.values())) < LONGEST:
             return values
     built = _parameters(target) if isinstance(target, type) else []
-    init = {each.name: SIZES.get(init_role(each.name), 1) for each in built if each.default is Parameter.empty}
+    init = {
+        parameter.name: SIZES.get(init_role(parameter.name), 1)
+        for parameter in built
+        if parameter.default is Parameter.empty
+    }
     try:
         called = _parameters(callee(target))
     except (TypeError, ValueError, AttributeError):
         called = []
-    needed = [each.name for each in called if each.default is Parameter.empty and call_role(each.name) in INPUTS]
+    needed = [
+        parameter.name
+        for parameter in called
+        if parameter.default is Parameter.empty and call_role(parameter.name) in INPUTS
+    ]
     call = {name: ["B", "L", "H*d"] for name in needed}
     return {"init": as_json(init), "call": as_json(call)}
 
@@ -80,7 +88,7 @@ def unbuilt(
 
 def _parameters(function: Any) -> list[Parameter]:
     kinds = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return [] if any(each.kind in kinds for each in parameters(function)) else list(parameters(function))
+    return [] if any(parameter.kind in kinds for parameter in parameters(function)) else list(parameters(function))
 
 
 def no_mask(plans: list[Plan]) -> Missed:
