@@ -11,9 +11,9 @@ _HOME = {
     "alike": "symbols", "call_role": "roles", "callee": "signature", "check_forward": "forward_method",
     "checked_call": "user_values", "checked_init": "user_values", "declared_sizes": "equations",
     "evaluated": "plan", "find": "finder", "init_role": "roles", "is_of_code": "code_errors",
-    "is_of_library": "code_errors", "is_wrong_kind": "argument_errors", "lacks_forward": "forward_method",
-    "mask_arguments": "mask_forms", "masks": "mask_forms", "methods_of": "forward_method",
-    "parameters": "signature", "read": "source_hints", "role_of": "argument_use",
+    "is_of_library": "code_errors", "is_of_options": "option_attributes", "is_wrong_kind": "argument_errors",
+    "lacks_forward": "forward_method", "mask_arguments": "mask_forms", "masks": "mask_forms",
+    "methods_of": "forward_method", "parameters": "signature", "read": "source_hints", "role_of": "argument_use",
     "seen_names": "cache_protocols", "ways": "cache_protocols", "whole": "signature",
     "written": "function_trees",
 }  # fmt: skip
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headwise.calls.function_trees import written as written
     from headwise.calls.mask_forms import mask_arguments as mask_arguments
     from headwise.calls.mask_forms import masks as masks
+    from headwise.calls.option_attributes import is_of_options as is_of_options
     from headwise.calls.plan import Named as Named
     from headwise.calls.plan import Plan as Plan
     from headwise.calls.plan import evaluated as evaluated

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from headwise.calls.argument_errors import is_unknown_option, is_unpacked, is_wrong_call
 from headwise.calls.error_repairs import SHAPE
 from headwise.calls.failed_statement import own_frames
+from headwise.calls.option_attributes import is_of_options
 from headwise.calls.plan import Plan, evaluated
 from headwise.recording import Guarded, seeded, tensors
 
@@ -70,7 +71,7 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
     if isinstance(error, NameError | Silent) or "view size is not compatible" in str(error):
         return True
     if isinstance(error, AttributeError):
-        if plan is not None and _is_furnished(error.obj, plan):
+        if is_of_options(error) or (plan is not None and _is_furnished(error.obj, plan)):
             return False
         return (
             isinstance(error.obj, nn.Module | Tensor)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.calls import call_role, is_of_code, is_of_library, is_wrong_kind
+from headwise.calls import call_role, is_of_code, is_of_library, is_of_options, is_wrong_kind
 from headwise.dataflow import Run, chain_of, operand_marks, sources_of
 from headwise.diagnosis.checks.head_axes import early_merge
 from headwise.diagnosis.checks.inputs import redirected
@@ -45,8 +45,8 @@ def crash_suspect(run: Run, exam: Any) -> Suspect | None:
         is_missing = is_optional(failure.span, name_of(error))
         return None if is_missing else name_suspect(error, failure.span, exam, values)
     if isinstance(error, AttributeError) and (isinstance(error.obj, nn.Module | Tensor) or is_of_library(error.obj)):
-        # what was called with a tensor may want something else
-        is_other = is_of_another_kind(error, run.named.values())
+        # what was called with a tensor may want something else, and what is read may be there with an option
+        is_other = is_of_options(error) or is_of_another_kind(error, run.named.values())
         return None if is_other else attribute_suspect(error, failure, values)
     if failure.operation is not None:
         suspect = transposed_scores(run, failure.operation, exam, values)

@@ -105,9 +105,11 @@ def _only_changes(node: ast.AST, name: str) -> bool:
 
 
 def waits_for_another(run: Run) -> bool:
-    """Whether the code reads a run's mask, and nowhere but where it asks for a mask that was not given."""
+    """Whether the code reads a run's mask, and nowhere but where it asks for an argument that was not given: another
+    mask, or the tokens that the mask belongs to.
+    """
     name = run.plan.mask
-    others = {each for each in mask_arguments(parameters(callee(run.target))) if each not in (name, *run.plan.call)}
+    others = {parameter.name for parameter in parameters(callee(run.target))} - {name, *run.plan.call}
     reads = list(_reads(_tree(run), name, others, is_within=False)) if others else []
     return bool(reads) and all(reads)
 
