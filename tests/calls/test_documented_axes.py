@@ -129,6 +129,8 @@ def test_where_an_argument_is_not_told_there_is_no_call():
         ("x: [b, n_heads, q, k]", ["B", "H", "L", "S"]),
         ("x: (batch, n, 3)", ["B", "L", 3]),
         ("x: [batch_size, in_channels, height, width]", ["B", "D", "h", "w"]),
+        ("x: (batch, features, dim)", ["B", "L", "D"]),
+        ("x    - batch, tokens, dim (of a text)", ["B", "L", "D"]),
     ],
 )
 def test_words_of_axes_have_their_usual_meaning(text, shape):

@@ -169,17 +169,14 @@ def _symbols(
         **draft.init,
     }
     width = draft.symbols["D"].equals if "D" in draft.symbols else ""
-    lengths: list[str] = []
     inputs = [parts for name, parts in axes.items() if call_role(name) in ("", *INPUTS)]
     inner = {part for parts in axes.values() for part in parts[:-1]} | {
         part for name, parts in axes.items() if call_role(name) in ("mask", "lengths", "ids") for part in parts
     }
     # what stands behind the tokens of inputs and nowhere else is a width, whatever it is called
-    widths = (
-        {parts[-1] for parts in inputs if len(parts) > 1} - inner
-        if max(map(len, inputs), default=0) > len("BL")
-        else set()
-    )
+    has_features = max(map(len, inputs), default=0) > len("BL")
+    widths = {parts[-1] for parts in inputs if has_features and len(parts) > 1} - inner
+    lengths, counted = list[str](), _counted(axes)
 
     def symbol(part: str) -> Any:
         low = part.lower()
@@ -199,13 +196,13 @@ def _symbols(
             return next(built_for, SIDES[low])
         if low in CHANNELS and is_image and (count := next((given[name] for name in CHANNELS if name in given), None)):
             return count
-        if low == "h" and part in widths:
-            # hidden features, and no heads
+        if low == "h" and part in widths:  # hidden features, and no heads
             return "D"
         for name, among in (("B", batch), ("D", WIDTH), ("H", {*HEADS, "h"}), ("d", HEAD_WIDTH)):
-            if low in among:
+            if low in among and not (name == "D" and part in counted):
                 return name
-        if WIDE.search(low) or (part in widths and low not in LENGTHS and len(inputs) > 1):
+        is_width = WIDE.search(low) or (part in widths and low not in LENGTHS and len(inputs) > 1)
+        if is_width and part not in counted:
             # a letter may stand for something else
             return low if len(low) > 1 else f"{low}_dim"
         if part not in lengths:
@@ -214,6 +211,12 @@ def _symbols(
         return ("L", "S")[at] if at < len(("L", "S")) else low
 
     return {name: [symbol(part) for part in parts] for name, parts in axes.items()}
+
+
+def _counted(axes: Mapping[str, Sequence[str]]) -> set[str]:
+    """The words of widths that count places: what stands before another such word, as in (batch, features, dim)."""
+    last = {parts: parts[-1] for parts in map(tuple, axes.values()) if parts[-1].lower() in WIDTH - SIDES.keys()}
+    return {part for parts, width in last.items() for part in parts[:-1] if part != width}
 
 
 def _means(target: Any, name: str, reading: Reading | None, *, is_counted: bool) -> list[dict[str, Any]]:

@@ -20,9 +20,10 @@ SAID = (
     r"(?:(?:float|bool|long|int|[Tt]ensors?|torch\.Tensor|of|shape|images?|tokens?|ids)\W+){{0,4}}[(\[]([^()\[\]\n]+)[)\]]"
 )
 # a shape without brackets, of an argument and nothing else: names between crosses, or between commas
-CROSSED = r"\b{name}\b[`*]*(?:,\s*\w+)*\s*:\s*(\w+(?:\s+[x×]\s+\w+)+)"
+CROSSED = r"\b{name}\b[`*]*(?:,\s*\w+)*\s*(?::|\s-)\s*(\w+(?:\s+[x×]\s+\w+)+)"
 LISTED = (
-    r"\b{name}\b[`*]*(?:,\s*\w+)*\s*:\s*((?:\w+(?:\s?[*+-]\s?\w+)?,\s*)+\w+(?:\s?[*+-]\s?\w+)?)\s*(?:$|[;\n]|\s{{2}})"
+    r"\b{name}\b[`*]*(?:,\s*\w+)*\s*(?::|\s-)\s*"
+    r"((?:\w+(?:\s?[*+-]\s?\w+)?,\s*)+\w+(?:\s?[*+-]\s?\w+)?)\s*(?:$|[;\n(]|\s{{2}})"
 )
 # the same, where nothing stands between
 BESIDE = r"\b{name}\b[`*]* \(([^()\[\]\n]+)\)"
@@ -58,10 +59,16 @@ def shapes_in(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, t
         )
         # what no brackets hold is a shape where samples are spoken of
         every = [*bracketed, *(each for each in bare if (BATCH | {"n"}) & {part.lower() for part in each})]
-        parts = next((each for each in every if not TYPES & {part.lower() for part in each}), [])
-        if parts and all(WORDS.fullmatch(part) or SUM.fullmatch(part) for part in parts):
-            axes[name] = tuple("_".join(part.split()) for part in parts)
+        shape = next((parts for parts in every if _is_shape(parts)), [])
+        if shape:
+            axes[name] = tuple("_".join(part.split()) for part in shape)
     return axes
+
+
+def _is_shape(parts: Sequence[str]) -> bool:
+    """Whether parts are names of axes and what is made of them, and none is the type of an argument."""
+    is_named = all(WORDS.fullmatch(part) or SUM.fullmatch(part) for part in parts)
+    return is_named and not TYPES & {part.lower() for part in parts}
 
 
 def _one_word(part: str) -> str:
