@@ -20,7 +20,7 @@ def is_of_options(error: AttributeError) -> bool:
     if not isinstance(error.obj, nn.Module) or not frames:
         return False
     is_asked_for = any(isinstance(statement, ast.If) for statement in statements_at(*frames[-1]))
-    return is_asked_for and any(_sets_in_branch(kind, error.name) for kind in type(error.obj).__mro__)
+    return is_asked_for and any(_sets_in_branch(kind, str(error.name)) for kind in type(error.obj).__mro__)
 
 
 def _sets_in_branch(kind: type, name: str) -> bool:
