@@ -23,6 +23,7 @@ MOST = 4
 # what is wrong whatever a flag is for: not how tokens lie, nor a scale, which it may change on purpose
 SHOWN = frozenset({
     "causal-inverted", "scale-floor-division", "scale-inverted", "scale-after-softmax", "scale-twice", "softmax-axis",
+    "windows-misplaced",
 })  # fmt: skip
 # what a flag may be for, by itself: to share out weights over the queries, to look ahead
 CHOSEN = frozenset({"causal-inverted", "softmax-axis"})
@@ -74,7 +75,8 @@ def switched_plans(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> 
     before = None if free is None else _ran(free, files)
     if free is None or before is None or (files and all(is_installed(file) for file in files)):
         return
-    others = [(name, plan) for name, plan in _ways(free, target) if "causal" not in name and not TURNING.search(name)]
+    ways = (*_ways(free, target), *_counted(free, target))
+    others = [(name, plan) for name, plan in ways if "causal" not in name and not TURNING.search(name)]
     for name, plan in others[:MOST]:
         result = _ran(plan, files)
         if result is not None and _is_other(before, result):
@@ -139,6 +141,13 @@ def _ways(free: Plan, target: Any, *, off: bool = False) -> Iterator[tuple[str, 
     for parameter in parameters(callee(target)):
         if parameter.default is off and parameter.name not in free.call:
             yield parameter.name, replace(free, call={**free.call, parameter.name: not off})
+
+
+def _counted(free: Plan, target: Any) -> Iterator[tuple[str, Plan]]:
+    """A plan for each number of the constructor that is 0, as the shift of windows in every other layer, with 1."""
+    for parameter in parameters(target) if isinstance(target, type) else []:
+        if type(parameter.default) is int and parameter.default == 0 and parameter.name not in free.init:
+            yield parameter.name, replace(free, init={**free.init, parameter.name: 1})
 
 
 def _ran(plan: Plan, files: Sequence[str]) -> Run | None:

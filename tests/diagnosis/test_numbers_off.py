@@ -1,0 +1,46 @@
+"""A number that is 0 by default turns a part of a class off: what is wrong with that part is found all the same."""
+
+from math import sqrt
+
+import pytest
+import torch
+from torch import nn
+
+import headwise as hw
+
+
+class Shifted(nn.Module):
+    """Windows of an image; in every other layer the image is rolled before it is cut, and back."""
+
+    turn_back = 1
+
+    def __init__(self, width, heads, window, shift=0):
+        super().__init__()
+        self.heads, self.window, self.shift = heads, window, shift
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, image):
+        batch, rows, columns, width = image.shape
+        x = image.roll((-self.shift, -self.shift), (1, 2)) if self.shift else image
+        size = self.window
+        x = x.view(batch, rows // size, size, columns // size, size, width).transpose(2, 3).reshape(-1, size**2, width)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.transpose(-2, -1) / sqrt(q.shape[-1])).softmax(-1)
+        x = self.out((weights @ v).transpose(1, 2).flatten(2))
+        x = x.view(batch, rows // size, columns // size, size, size, width).transpose(2, 3).reshape(image.shape)
+        if self.shift:
+            x = x.roll((self.turn_back * self.shift, self.turn_back * self.shift), (1, 2))
+        return image + x
+
+
+class TurnedOn(Shifted):
+    """Rolled the same way again."""
+
+    turn_back = -1
+
+
+@pytest.mark.parametrize(("kind", "faults"), [(Shifted, []), (TurnedOn, ["windows-misplaced"])])
+def test_windows_that_are_rolled_on_are_found_though_none_are_rolled_by_default(kind, faults):
+    found = hw.doctor(kind)
+    assert [fault.kind for fault in found.faults] == faults
+    assert found.verdict == ("faulty" if faults else "sound")
