@@ -3,7 +3,6 @@
 from math import sqrt
 
 import pytest
-import torch
 from torch import nn
 
 import headwise as hw
