@@ -17,6 +17,7 @@ from headwise.diagnosis.checks.causal_intent import wants_causal
 from headwise.diagnosis.checks.discarded_results import discarded_results
 from headwise.diagnosis.checks.dropout import dropping_suspects, has_dropout
 from headwise.diagnosis.checks.edge_cases import edge_suspects, half_suspects
+from headwise.diagnosis.checks.generation_window import window_suspects
 from headwise.diagnosis.checks.gradients import is_for_inference
 from headwise.diagnosis.checks.grouped_heads import raising_groups
 from headwise.diagnosis.checks.head_divisibility import dividing_suspects
@@ -221,6 +222,7 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
         out += exam.checks.all("mask", visible_pads, exam, run)
     if not exam.suspects:
         out += exam.checks.all("second call", run.fact, generation_suspects, run)
+        out += exam.checks.all("causal", run.fact, window_suspects, run)
         out += exam.checks.all("inputs", run.fact, shown_targets, run, free)
     out += exam.checks.all("rotation", run.fact, rotating_suspects, run, free)
     out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
