@@ -13,6 +13,7 @@ from headwise.calls import parameters
 from headwise.dataflow import Run, default_dtype, readied
 from headwise.diagnosis.checks.side_effects import parting
 from headwise.diagnosis.distance import distance
+from headwise.diagnosis.modules import draws_its_own
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Record, record, seeded
 from headwise.source import is_installed
@@ -41,7 +42,7 @@ def generation_suspects(run: Run) -> list[Suspect]:
     if not isinstance(run.target, nn.Module) or not isinstance(run.plan.target, type) or is_published(kind):
         return []
     inner = {type(module) for module in run.target.modules() if not is_published(type(module))}
-    if any(name.startswith(FORGETTING) for each in inner for name in _names(each)) or _draws_its_own(run.target):
+    if any(name.startswith(FORGETTING) for each in inner for name in _names(each)) or draws_its_own(run.target):
         return []
     name = method_of(kind)
     arguments = arguments_of(run, name) if name else None
@@ -72,11 +73,6 @@ def method_of(kind: type) -> str:
     """The name of the method of a class that generates; "": there is none."""
     names = _names(kind)
     return next((method for method in METHODS if method in names and callable(getattr(kind, method, None))), "")
-
-
-def _draws_its_own(model: nn.Module) -> bool:
-    """Whether a module has random numbers of its own, which go on from call to call."""
-    return any(isinstance(value, torch.Generator) for module in model.modules() for value in vars(module).values())
 
 
 def is_published(kind: type) -> bool:
