@@ -73,3 +73,40 @@ def test_outputs_that_are_held_against_the_tokens_of_all_calls_are_a_fault(tmp_p
     text = NEXT.replace("with_loss=False", "labels=None").replace("not with_loss", "labels is None")
     text = text.replace(LOSS, "logits, nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())")
     assert kinds_of(tmp_path, text + LABELLED.replace("{given}", given)) == kinds
+
+
+@pytest.mark.parametrize(
+    ("words", "kinds"),
+    [
+        ("labels: language modelling labels, usually simply the ids", ["loss-shift"]),
+        ("ids: the tokens\n\n        labels: a copy of `ids`; -100 does not count", ["loss-shift"]),
+        ("labels: they **are shifted** inside the model, so set `labels = ids`\n        when training", ["loss-shift"]),
+        ("labels: the next token of each, of the same shape as ids", []),
+        ("labels: of the same shape as ids", []),
+        ("labels: usually the ids shifted by one, that is labels = ids[:, 1:]", []),
+        ("labels: usually the ids, moved one place ahead", []),
+        ("labels: usually the ids of the other language", []),
+        ("labels: the tokens to tell", []),
+    ],
+)
+def test_outputs_that_are_held_against_the_tokens_that_words_name_are_a_fault(tmp_path, words, kinds):
+    text = NEXT.replace("with_loss=False", "labels=None").replace("not with_loss", "labels is None")
+    text = text.replace(LOSS, "logits, nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())")
+    text = text.replace("        # ids: (batch, tokens)\n", f'        """The logits.\n\n        {words}\n        """\n')
+    assert words in text
+    assert kinds_of(tmp_path, text) == kinds
+
+
+def test_labels_that_words_call_the_tokens_and_the_loss_moves_are_right(tmp_path):
+    text = NEXT.replace("with_loss=False", "labels=None").replace("not with_loss", "labels is None")
+    text = text.replace(LOSS, f"logits, {LOSS.replace('ids', 'labels')}")
+    text = text.replace("# ids: (batch, tokens)\n", '"""labels: usually simply the ids"""\n')
+    assert kinds_of(tmp_path, text) == []
+
+
+def test_words_that_the_calls_of_the_file_contradict_say_nothing(tmp_path):
+    text = NEXT.replace("with_loss=False", "labels=None").replace("not with_loss", "labels is None")
+    text = text.replace(LOSS, "logits, nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())")
+    text = text.replace("# ids: (batch, tokens)\n", '"""labels: usually simply the ids"""\n')
+    assert kinds_of(tmp_path, text) == ["loss-shift"]
+    assert kinds_of(tmp_path, text + LABELLED.replace("{given}", "ids[:, :-1], labels=ids[:, 1:]")) == []

@@ -37,7 +37,9 @@ class Unset(TorchFunctionMode):
 
 def readied(target: nn.Module, dtype: torch.dtype, *, training: bool = False) -> nn.Module:
     """A module in a dtype, with no weights that are zero or next to it."""
-    target.train(training)
+    # a switch of its own may draw random numbers
+    with seeded(1):
+        target.train(training)
     return _awake(_of(target, dtype))
 
 

@@ -14,9 +14,11 @@ from headwise.diagnosis.checks.alike_samples import unlike_samples
 from headwise.diagnosis.checks.backward import backward_error, broken_backward
 from headwise.diagnosis.checks.batch_leak import mask_leaks, sample_leaks, tells_samples
 from headwise.diagnosis.checks.causal_intent import wants_causal
+from headwise.diagnosis.checks.cut_inputs import cut_inputs
 from headwise.diagnosis.checks.discarded_results import discarded_results
 from headwise.diagnosis.checks.dropout import dropping_suspects, has_dropout
 from headwise.diagnosis.checks.edge_cases import edge_suspects, half_suspects
+from headwise.diagnosis.checks.generation_window import window_suspects
 from headwise.diagnosis.checks.gradients import is_for_inference
 from headwise.diagnosis.checks.grouped_heads import raising_groups
 from headwise.diagnosis.checks.head_divisibility import dividing_suspects
@@ -133,7 +135,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
 
 
 def _of_backward(exam: Examination, run: Run) -> list[Suspect]:
-    """A backward that raises, of whatever runs."""
+    """A backward that raises, or ends before what reads the inputs, of whatever runs."""
 
     def again(stand_ins: Any = None) -> Run:
         return exam.rerun(stand_ins, plan=exam.free, gradients=True)
@@ -142,7 +144,9 @@ def _of_backward(exam: Examination, run: Run) -> list[Suspect]:
         return []
     trained = again()
     error = "" if trained.failure is not None else backward_error(trained)
-    return exam.checks.all("gradients", broken_backward, trained, error, again) if error else []
+    if error:
+        return exam.checks.all("gradients", broken_backward, trained, error, again)
+    return exam.checks.all("gradients", cut_inputs, trained, again)
 
 
 def _of_pooling(exam: Examination, run: Run, free: Callable[..., Run]) -> list[Suspect]:
@@ -207,11 +211,7 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     kinds = {suspect.general for suspect in exam.suspects}
     for name, check in WHOLE:
         suspects = [suspect for suspect in exam.checks.all(name, check, run) if suspect.general not in kinds]
-        out += [
-            suspect
-            for suspect in suspects
-            if suspect.span is None or (suspect.span.file, suspect.span.line) not in reported
-        ]
+        out += [each for each in suspects if each.span is None or (each.span.file, each.span.line) not in reported]
     out += exam.checks.all("mask", run.fact, unmet_conditions, run, free)
     if exam.plan.mask and not exam.suspects:
         out += exam.checks.all("samples", mask_leaks, exam.plan, exam.rerun)
@@ -221,6 +221,7 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
         out += exam.checks.all("mask", visible_pads, exam, run)
     if not exam.suspects:
         out += exam.checks.all("second call", run.fact, generation_suspects, run)
+        out += exam.checks.all("causal", run.fact, window_suspects, run)
         out += exam.checks.all("inputs", run.fact, shown_targets, run, free)
     out += exam.checks.all("rotation", run.fact, rotating_suspects, run, free)
     out += exam.checks.all("rotation", run.fact, position_suspects, run, free)

@@ -11,7 +11,7 @@ from torch import nn
 
 from headwise.recording import tensors
 
-__all__ = ["apart", "holds_numbers", "module_at", "modules_in", "parameter_at"]
+__all__ = ["apart", "draws_its_own", "holds_numbers", "module_at", "modules_in", "parameter_at"]
 
 # lists in lists in lists
 DEEPEST = 3
@@ -53,3 +53,8 @@ def apart(target: nn.Module) -> nn.Module:
     return (
         copied.float() if any(tensor.dtype in SHORT for tensor in (*copied.parameters(), *copied.buffers())) else copied
     )
+
+
+def draws_its_own(model: nn.Module) -> bool:
+    """Whether a module has random numbers of its own, which go on from call to call."""
+    return any(isinstance(value, torch.Generator) for module in model.modules() for value in vars(module).values())

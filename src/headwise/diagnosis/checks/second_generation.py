@@ -13,13 +13,14 @@ from headwise.calls import parameters
 from headwise.dataflow import Run, default_dtype, readied
 from headwise.diagnosis.checks.side_effects import parting
 from headwise.diagnosis.distance import distance
+from headwise.diagnosis.modules import draws_its_own
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Record, record, seeded
 from headwise.source import is_installed
 
-__all__ = ["fresh", "generation_suspects", "is_published"]
+__all__ = ["COUNT", "arguments_of", "fresh", "generation_suspects", "is_published", "method_of", "recorded"]
 
-METHODS = ("generate", "sample", "decode", "predict", "greedy_decode", "translate")
+METHODS = ("generate", "sample", "decode", "predict", "greedy_decode", "translate", "complete", "reply", "respond")
 # what a method that generates calls the number of tokens, and how many it is asked for
 COUNTS = frozenset({
     "max_new_tokens", "max_new", "new_tokens", "num_tokens", "n_tokens", "n_new", "n_new_tokens", "num_new_tokens",
@@ -40,23 +41,22 @@ def generation_suspects(run: Run) -> list[Suspect]:
     kind = type(run.target)
     if not isinstance(run.target, nn.Module) or not isinstance(run.plan.target, type) or is_published(kind):
         return []
-    names = _names(kind)
     inner = {type(module) for module in run.target.modules() if not is_published(type(module))}
-    if any(name.startswith(FORGETTING) for each in inner for name in _names(each)) or _draws_its_own(run.target):
+    if any(name.startswith(FORGETTING) for each in inner for name in _names(each)) or draws_its_own(run.target):
         return []
-    name = next((method for method in METHODS if method in names), "")
-    arguments = _arguments(run, name) if name else None
+    name = method_of(kind)
+    arguments = arguments_of(run, name) if name else None
     if arguments is None:
         return []
     model, other = fresh(run), fresh(run)
-    first = _recorded(model, name, arguments, run)
-    if first.failure is not None or not _is_same(first, _recorded(other, name, arguments, run)):
+    first = recorded(model, name, arguments, run)
+    if first.failure is not None or not _is_same(first, recorded(other, name, arguments, run)):
         return []
     states = (model.state_dict().values(), fresh(run).state_dict().values())
     if any(not torch.equal(a, b) for a, b in zip(*states, strict=True)):
         # what is registered is kept on purpose
         return []
-    second = _recorded(model, name, arguments, run)
+    second = recorded(model, name, arguments, run)
     if second.failure is None and _is_same(first, second):
         return []
     place = second.failure.span if second.failure is not None else parting(first.operations, second.operations)
@@ -69,16 +69,17 @@ def _names(kind: type) -> list[str]:
             if not (name.startswith("__") and name.endswith("__"))]  # fmt: skip
 
 
-def _draws_its_own(model: nn.Module) -> bool:
-    """Whether a module has random numbers of its own, which go on from call to call."""
-    return any(isinstance(value, torch.Generator) for module in model.modules() for value in vars(module).values())
+def method_of(kind: type) -> str:
+    """The name of the method of a class that generates; "": there is none."""
+    names = _names(kind)
+    return next((method for method in METHODS if method in names and callable(getattr(kind, method, None))), "")
 
 
 def is_published(kind: type) -> bool:
     return is_installed(getattr(inspect.getmodule(kind), "__file__", None) or "")
 
 
-def _arguments(run: Run, name: str) -> dict[str, Any] | None:
+def arguments_of(run: Run, name: str) -> dict[str, Any] | None:
     """The arguments of a method: the inputs of the call by their names, the first one by its place; None: not known."""
     tensors = {argument: tensor for argument, tensor in run.given.items() if argument != run.plan.mask}
     handed: dict[str, Any] = {}
@@ -100,7 +101,7 @@ def fresh(run: Run) -> nn.Module:
         return readied(run.plan.build(run.sizes), torch.float64, training=False)
 
 
-def _recorded(model: nn.Module, name: str, arguments: dict[str, Any], run: Run) -> Record:
+def recorded(model: nn.Module, name: str, arguments: dict[str, Any], run: Run) -> Record:
     """A call of a method, with a copy of its arguments and the same random numbers."""
     copies = {key: value.clone() if isinstance(value, Tensor) else value for key, value in arguments.items()}
     files = {span.file for span in run.spans}

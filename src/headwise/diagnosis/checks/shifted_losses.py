@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,11 +26,20 @@ FORMS = frozenset({"view", "reshape", "flatten", "contiguous", "long", "transpos
 # torch's losses of one token each, as functions and as modules
 LOSSES, MODULES = frozenset({"cross_entropy", "nll_loss"}), (nn.CrossEntropyLoss, nn.NLLLoss)
 NEAR = 1e-9
+# words that say that labels are the inputs, right before their name, and that they are moved, but for within the model
+ALIKE = r"(?:usually|typically|normally|often|simply|just|merely|can be|may be|equals?(?: to)?|identical to|a copy of)"
+MOVED = re.compile(
+    r"shift|next|ahead|following|future|offset|roll|1:|:-1|by one|mov(?:e|ing)|left|right", re.IGNORECASE
+)
+WITHIN = re.compile(
+    r"\bshift(?:ed)? (?:internally|(?:inside|within|in) (?:the |this )?(?:model|module|forward|loss))\b", re.IGNORECASE
+)
 
 
 def shown_targets(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """The loss of a forward whose outputs are held against tokens which they have seen: the ones before their own,
-    `x[:, 1:]` against `ids[:, :-1]`, or their own, where all calls in the file hand the same tokens over as labels.
+    `x[:, 1:]` against `ids[:, :-1]`, or their own, where all calls in the file hand the same tokens over as labels, or
+    the docstring says that they are the labels.
 
     Proved by runs in which such a token alone is another: the output that should tell it differs. What looks ahead too,
     as one half of a model of both directions does, is held so on purpose.
@@ -43,7 +53,8 @@ def shown_targets(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     tree, _ = read_class(kind)
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "forward")
     for forward in functions:
-        for loss, name, ahead in _held(forward, run.target, file):
+        docstrings = [ast.get_docstring(node) or "" for node in (forward, *getattr(tree, "body", [])[:1])]
+        for loss, name, ahead in _held(forward, run.target, file, docstrings):
             tokens = run.named.get(name)
             is_ids = tokens is not None and not tokens.is_floating_point() and tokens.ndim == 2
             if is_ids and looks_back(run) and _is_shown(run, rerun, name, ahead):
@@ -59,7 +70,9 @@ def _looks_back(attention: AttentionOps) -> bool:
     return sight is None or not bool(sight.visible[sight.column > sight.row].any())
 
 
-def _held(forward: ast.FunctionDef, target: nn.Module, file: str) -> list[tuple[ast.Call, str, int]]:
+def _held(
+    forward: ast.FunctionDef, target: nn.Module, file: str, docstrings: Sequence[str]
+) -> list[tuple[ast.Call, str, int]]:
     """The losses of a forward that hold its output but for the first token against the tokens of an argument but the
     last, or all of it against the same tokens; that argument, and how many places ahead of a token the output is that
     is held against it. None where another holds them the other way.
@@ -80,13 +93,14 @@ def _held(forward: ast.FunctionDef, target: nn.Module, file: str) -> list[tuple[
             continue
         if cuts == ("tail", "head"):
             turned.append((loss, name, 1))
-        elif cuts == ("", "") and (argument := _handed_over(file, forward, name)):
-            turned.append((loss, argument, 0))
+        elif cuts == ("", ""):
+            alike = _handed_over(file, forward, name) or {_documented(docstrings, forward, name)}
+            turned += [(loss, argument, 0) for argument in alike if argument and len(alike) == 1]
     return turned
 
 
-def _handed_over(file: str, forward: ast.FunctionDef, labels: str) -> str:
-    """The argument that gets the same as the labels, in each call of a file that gives labels; "": there is none."""
+def _handed_over(file: str, forward: ast.FunctionDef, labels: str) -> set[str]:
+    """The arguments that get the same as the labels in calls of a file that give them; "" for calls where none does."""
     names = [argument.arg for argument in forward.args.args[1:]]
     alike: set[str] = set()
     for call in (node for node in ast.walk(file_tree(file) or ast.Module([], [])) if isinstance(node, ast.Call)):
@@ -96,7 +110,26 @@ def _handed_over(file: str, forward: ast.FunctionDef, labels: str) -> str:
         is_model = isinstance(call.func, ast.Name) and not hasattr(builtins, call.func.id)
         if labels in handed and handed.keys() <= set(names) and is_model:
             alike |= {next((name for name in names if name != labels and handed.get(name) == handed[labels]), "")}
-    return alike.pop() if len(alike) == 1 else ""
+    return alike
+
+
+def _documented(docstrings: Sequence[str], forward: ast.FunctionDef, labels: str) -> str:
+    """The argument of which docstrings say that the labels are the same tokens, not moved; "": they say of none.
+
+    "labels: usually simply the input ids", "set `labels = input_ids`"; words of the same shape say nothing.
+    """
+    names = [argument.arg for argument in forward.args.args[1:] if argument.arg != labels]
+    # what is said of the labels, to the next argument
+    entry = rf"\b{labels}\b(?: \([^)]*\))? ?[:=].*?(?=$|\s(?:{'|'.join(names)})(?: \([^)]*\))?:)"
+    for docstring in docstrings:
+        text = WITHIN.sub("", " ".join(re.sub(r"[`*]", "", docstring).split()))
+        told = " ".join(re.findall(entry, text, re.IGNORECASE)) if names else ""
+        for name in [] if MOVED.search(told) else names:
+            spelled = rf"(?:{name}|{name.replace('_', ' ')})"
+            said = rf"\b{ALIKE} (?:the )?(?:same as )?(?:the )?{spelled}(?=$|[.;,)]| themselves| again)"
+            if re.search(rf"{said}|\b{labels} ?= ?{spelled}\b(?! ?\[)", told, re.IGNORECASE):
+                return name
+    return ""
 
 
 def _resolved(value: ast.expr, assigned: Mapping[str, ast.expr]) -> ast.expr:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.checks.backward import apart
+from headwise.diagnosis.checks.mode_switches import switched_modes
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Suspect
@@ -64,7 +65,7 @@ def _writer(run: Run, argument: Tensor) -> MarkedOp | None:
 
 
 def left_over(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
-    """Whether a call after another one gives what it gives as the first, in eval; and what was tried."""
+    """Whether a call after another one, or after eval() again, gives what the first gives, in eval; what was tried."""
     if run.output is None:
         return [], Missed("doctor.missed.no_output")
     for earlier in (0, BEFORE):
@@ -85,7 +86,7 @@ def left_over(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried
         error = f"{distance(run.output, again.output):.4g}" if raised is None else type(raised.error).__name__
         values = {"how": "forgotten" if raised is None else "raised_laws"}
         return [Suspect("stateful-forward", place, said=values, proved=True, evidence=error)], True
-    return [], True
+    return switched_modes(run, rerun), True
 
 
 def parting(first: Sequence[MarkedOp | Operation], second: Sequence[MarkedOp | Operation]) -> Span | None:

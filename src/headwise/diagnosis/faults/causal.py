@@ -82,7 +82,51 @@ NEXT = Template(
 """,
 )
 
+# a model of the next token that goes on from a text
+GENERATES = Template(
+    "GENERATES",
+    f"""{IMPORTS}class Attention(nn.Module):
+    def __init__(self, vocabulary, d_model, n_heads, block_size=8):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.n_heads, self.block_size = n_heads, block_size
+        self.embedding, self.positions = nn.Embedding(vocabulary, d_model), nn.Embedding(block_size, d_model)
+        self.qkv_proj = nn.Linear(d_model, 3 * d_model)
+        self.out_proj = nn.Linear(d_model, vocabulary)
+
+    def forward(self, ids):
+        # ids: (batch, tokens)
+        x = self.embedding(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
+        q, k, v = self.qkv_proj(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        context = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out_proj(context.transpose(1, 2).flatten(2))
+
+    @torch.no_grad()
+    def generate(self, ids, max_new_tokens):
+        for _ in range(max_new_tokens):
+            logits = self(ids[:, -self.block_size :])
+            ids = torch.cat([ids, logits[:, -1].softmax(dim=-1).multinomial(1)], dim=1)
+        return ids
+""",
+)
+
 FAULTS = (
+    Fault(
+        "generation-window", FAULT, "law",
+        GENERATES(("ids[:, -self.block_size :]", "ids[:, : self.block_size]")),
+        Words(
+            "{name} crops a long text to its first tokens, not to its last.",
+            "Once the window is full, each new token follows from the same old tokens: what was generated since is "
+            "not read.",
+            "Crop to the last tokens: ids[:, -block_size:].",
+        ),
+        Words(
+            "{name} 把过长的文本截成最前面的 token，而不是最后面的。",
+            "窗口满了以后，每个新 token 都由同样的旧 token 得出，后来生成的内容没有读到。",
+            "截取最后面的 token：ids[:, -block_size:]。",
+        ),
+    ),
     Fault(
         "loss-shift", FAULT, "law",
         NEXT(

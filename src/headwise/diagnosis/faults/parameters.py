@@ -35,6 +35,36 @@ class Attention(nn.Module):
         return self.out_proj(torch.cat([head(x) for head in self.heads], dim=-1))
 """,
 )
+# an update of low rank that is merged into its weight in eval mode
+MERGED = Template(
+    "MERGED",
+    f"""{IMPORTS}class Attention(nn.Module):
+    def __init__(self, d_model, n_heads, rank=2):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.n_heads, self.merged = n_heads, False
+        self.qkv_proj, self.out_proj = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+        self.lora_a = nn.Parameter(torch.randn(rank, d_model))
+        self.lora_b = nn.Parameter(torch.zeros(d_model, rank))
+
+    def train(self, mode=True):
+        super().train(mode)
+        with torch.no_grad():
+            if mode and self.merged:
+                self.out_proj.weight -= self.lora_b @ self.lora_a
+            elif not mode and not self.merged:
+                self.out_proj.weight += self.lora_b @ self.lora_a
+        self.merged = not mode
+        return self
+
+    def forward(self, x):
+        q, k, v = self.qkv_proj(x).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+        context = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        out = self.out_proj(context)
+        return out if self.merged else out + context @ self.lora_a.T @ self.lora_b.T
+""",
+)
 
 FAULTS = (
     Fault(
@@ -167,6 +197,21 @@ FAULTS = (
             "只属于一次调用的值用局部变量保存，不要放进属性。",
         ),
         stops_training=True,
+    ),
+    Fault(
+        "mode-changes-weights", FAULT, "law",
+        MERGED((" and not self.merged", ""), at="self.out_proj.weight +="),
+        Words(
+            "Each call of eval() changes the weights again.",
+            "A second eval(), as after a validation or on a model that is in eval mode already, computes another "
+            "model.",
+            "Note what has been merged: merge only what is not yet, and take it out in train().",
+        ),
+        Words(
+            "每调用一次 eval()，权重就再变一次。",
+            "再次调用 eval()（例如验证之后，或模型本来就在 eval 模式）时，算的就是另一个模型。",
+            "记下是否已经合并：没有合并时才合并，train() 时再减去。",
+        ),
     ),
     Fault(
         "layers-shared", FAULT, "source",
