@@ -18,6 +18,7 @@ from headwise.diagnosis.checks.forward_method import silent_suspects
 from headwise.diagnosis.checks.grouped_heads import groups_suspects
 from headwise.diagnosis.checks.head_split import unsplit_heads
 from headwise.diagnosis.checks.layout_repair import layout_suspects
+from headwise.diagnosis.checks.lost_triangles import lost_triangles
 from headwise.diagnosis.checks.mask import masking_suspects
 from headwise.diagnosis.checks.mask_path import is_counted
 from headwise.diagnosis.checks.padding import padding_suspects
@@ -142,7 +143,7 @@ def _of_sums(exam: Examination, run: Run, free: Run) -> list[Suspect]:
 
 def _ordered(exam: Examination, free: Run) -> list[Suspect]:
     """What is wrong with the order in which tokens see each other; a note where an option says so."""
-    suspects = order_suspects(free)
+    suspects = ([] if exam.is_published else lost_triangles(exam, free)) or order_suspects(free)
     is_meant = any(suspect.general in TURNED for suspect in suspects) and is_option(
         exam.free, exam.user_files, suspects[0].general
     )

@@ -18,7 +18,7 @@ from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.source import Span
 
-__all__ = ["changed_tokens", "meets_scores", "padding_suspects", "paddings"]
+__all__ = ["Padding", "changed_tokens", "is_called_padding", "meets_scores", "padding_suspects", "paddings"]
 
 COMPARED = frozenset({"==", "!=", "eq", "ne", ">", "gt"})
 PAD = re.compile(r"pad|填充|补齐|补零|补位", re.IGNORECASE)
@@ -113,6 +113,11 @@ def _is_padding(run: Run, entry: MarkedOp, name: str, number: int) -> bool:
     modules = run.target.modules() if isinstance(run.target, nn.Module) else ()
     if any(isinstance(module, nn.Embedding) and module.padding_idx == number for module in modules):
         return True
+    return is_called_padding(entry, name)
+
+
+def is_called_padding(entry: MarkedOp, name: str) -> bool:
+    """Whether the words where tokens of an argument are compared with a number say that it is padding."""
     operation = entry.operation
     compared = set(re.findall(r"[^\W\d]\w*", operation.span.source or "")) - {name, *WORDS}
     if PAD.search(" ".join(compared)):
