@@ -24,7 +24,7 @@ from headwise.diagnosis.checks.mask_path import is_counted
 from headwise.diagnosis.checks.padding import padding_suspects
 from headwise.diagnosis.checks.scale import scales_suspects
 from headwise.diagnosis.checks.softmax import normalisation_suspects
-from headwise.diagnosis.checks.token_sums import normaliser_suspects, unhidden_tokens
+from headwise.diagnosis.checks.token_sums import normaliser_suspects, unhidden_pads, unhidden_tokens
 from headwise.diagnosis.checks.transposed_scores import crossed_suspects
 from headwise.diagnosis.checks.weight_sums import sharing_suspects
 from headwise.diagnosis.examination import Examination
@@ -138,6 +138,8 @@ def _of_sums(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     if not suspects and exam.plan.mask:
         suspects = exam.checks.all("mask", normaliser_suspects, run, exam.run, is_masked=exam.is_understood)
         suspects = suspects or exam.checks.all("mask", unhidden_tokens, run, exam.run)
+    elif not suspects and not exam.is_published:
+        suspects = exam.checks.all("mask", unhidden_pads, exam, free)
     return suspects
 
 

@@ -18,7 +18,15 @@ from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.source import Span
 
-__all__ = ["Padding", "changed_tokens", "is_called_padding", "meets_scores", "padding_suspects", "paddings"]
+__all__ = [
+    "Padding",
+    "changed_tokens",
+    "is_called_padding",
+    "meets_scores",
+    "padded",
+    "padding_suspects",
+    "paddings",
+]
 
 COMPARED = frozenset({"==", "!=", "eq", "ne", ">", "gt"})
 PAD = re.compile(r"pad|填充|补齐|补零|补位", re.IGNORECASE)
@@ -48,7 +56,7 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
         bare = free
         if bool((free.given[padding.name] == padding.number).any()):
             bare = exam.run(change=changed_tokens(exam, padding, lambda tokens: tokens))
-        run: Run = exam.run(change=changed_tokens(exam, padding, _padded(padding)))
+        run: Run = exam.run(change=changed_tokens(exam, padding, padded(padding)))
         if run.failure is not None or len(attentions(run)) != len(attentions(bare)):
             continue
         tokens = run.given.get(padding.name)
@@ -188,15 +196,15 @@ def changed_tokens(exam: Any, padding: Padding, way: Callable[[Tensor], Tensor])
     return change if exam.change is None else both(exam.change, change)
 
 
-def _padded(padding: Padding) -> Callable[[Tensor], Tensor]:
+def padded(padding: Padding) -> Callable[[Tensor], Tensor]:
     """The last tokens of each sample are padding, of each another number."""
 
-    def padded(tokens: Tensor) -> Tensor:
+    def pad(tokens: Tensor) -> Tensor:
         for sample, count in enumerate(_counts(*tokens.shape)):
             tokens[sample, count:] = padding.number
         return tokens
 
-    return padded
+    return pad
 
 
 def _counts(samples: int, length: int) -> list[int]:
