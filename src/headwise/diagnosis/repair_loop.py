@@ -25,6 +25,7 @@ from headwise.diagnosis.checks.padding import padding_suspects
 from headwise.diagnosis.checks.scale import scales_suspects
 from headwise.diagnosis.checks.softmax import normalisation_suspects
 from headwise.diagnosis.checks.token_sums import normaliser_suspects, unhidden_pads, unhidden_tokens
+from headwise.diagnosis.checks.token_tables import table_suspects
 from headwise.diagnosis.checks.transposed_scores import crossed_suspects
 from headwise.diagnosis.checks.weight_sums import sharing_suspects
 from headwise.diagnosis.examination import Examination
@@ -121,6 +122,7 @@ def _suspects(exam: Examination) -> list[Suspect]:
         suspects = suspects or checks.all("scale", _wide_heads, exam, free)
         if not suspects and not exam.plan.mask and not exam.is_published:
             suspects = checks.all("mask", padding_suspects, exam, free)
+            suspects = suspects or checks.all("mask", table_suspects, exam, free)
         if not suspects and exam.plan.mask:
             # what stands on the path with a mask only
             suspects = checks.all("mask", _late_sharing, run, free)

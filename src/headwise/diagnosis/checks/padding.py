@@ -21,6 +21,7 @@ from headwise.source import Span
 __all__ = [
     "Padding",
     "changed_tokens",
+    "compared_with",
     "is_called_padding",
     "meets_scores",
     "padded",
@@ -130,14 +131,14 @@ def is_called_padding(entry: MarkedOp, name: str) -> bool:
     compared = set(re.findall(r"[^\W\d]\w*", operation.span.source or "")) - {name, *WORDS}
     if PAD.search(" ".join(compared)):
         return True
-    if any(isinstance(node, ast.Name | ast.Attribute) for node in _compared_with(operation.span.source or "")):
+    if any(isinstance(node, ast.Name | ast.Attribute) for node in compared_with(operation.span.source or "")):
         # it has a name, and that is another one
         return False
     lines = [line for span in (operation.span, *operation.chain) for line in _beside(span)]
     return PAD.search("\n".join([operation.span.function, *lines])) is not None
 
 
-def _compared_with(source: str) -> Iterator[ast.expr]:
+def compared_with(source: str) -> Iterator[ast.expr]:
     """What a comparison compares its left side with."""
     try:
         tree = ast.parse(source.strip(), mode="eval")
