@@ -51,3 +51,55 @@ def test_it_is_named_pooling_however_it_is_summed():
 )
 def test_a_law_that_it_breaks_is_told_with_its_line(source, name, kind, at):
     assert blamed_in(HEAD + source, name) == [(kind, line_of(HEAD + source, at))]
+
+
+PADDED = """class Padded(nn.Module):
+    def __init__(self, vocab_size, width, pad_idx=0):
+        super().__init__()
+        self.pad_idx = pad_idx
+        self.embed = nn.Embedding(vocab_size, width, padding_idx=pad_idx)
+        self.score = nn.Linear(width, 1)
+
+    def forward(self, ids):
+        is_real = ids != self.pad_idx
+        h = self.embed(ids)
+        s = self.score(h).squeeze(-1)
+        s = s.masked_fill(~is_real, float("-inf"))
+        weights = s.softmax(dim=1)
+        return (weights.unsqueeze(-1) * h).sum(dim=1)
+"""
+HIDING = 's.masked_fill(~is_real, float("-inf"))'
+
+
+@pytest.mark.parametrize(
+    ("hiding", "kind"),
+    [("s * is_real.to(s.dtype)", "mask-multiplied"), ("s.masked_fill(~is_real, -2.0)", "mask-weak-fill")],
+)
+def test_padding_that_keeps_a_weight_is_told_where_it_should_be_hidden(hiding, kind):
+    source = HEAD + PADDED.replace(HIDING, hiding)
+    faults = found_in(source, "Padded").faults
+    assert [(each.kind, each.line, each.proved) for each in faults] == [(kind, line_of(source, f"s = {hiding}"), True)]
+
+
+@pytest.mark.parametrize(
+    ("hiding", "more"),
+    [
+        (HIDING, ""),
+        ("s.masked_fill(~is_real, -1e9)", ""),
+        (
+            "s * is_real.to(s.dtype)",
+            "\n        weights = weights * is_real\n        weights = weights / weights.sum(1, True)",
+        ),
+    ],
+)
+def test_padding_that_has_no_weight_in_the_end_is_hidden(hiding, more):
+    weights = "weights = s.softmax(dim=1)"
+    source = HEAD + PADDED.replace(HIDING, hiding).replace(weights, weights + more)
+    found = found_in(source, "Padded")
+    # weights that are divided by their sum once more are not followed
+    assert (found.verdict, found.faults) == ("not examined" if more else "sound", ())
+
+
+def test_features_of_padding_that_are_set_to_0_are_no_scores():
+    source = HEAD + PADDED.replace(HIDING, "s + 0.0").replace("self.embed(ids)", "self.embed(ids) * is_real[..., None]")
+    assert found_in(source, "Padded").verdict == "sound"

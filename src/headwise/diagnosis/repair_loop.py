@@ -18,12 +18,14 @@ from headwise.diagnosis.checks.forward_method import silent_suspects
 from headwise.diagnosis.checks.grouped_heads import groups_suspects
 from headwise.diagnosis.checks.head_split import unsplit_heads
 from headwise.diagnosis.checks.layout_repair import layout_suspects
+from headwise.diagnosis.checks.lost_triangles import lost_triangles
 from headwise.diagnosis.checks.mask import masking_suspects
 from headwise.diagnosis.checks.mask_path import is_counted
 from headwise.diagnosis.checks.padding import padding_suspects
 from headwise.diagnosis.checks.scale import scales_suspects
 from headwise.diagnosis.checks.softmax import normalisation_suspects
-from headwise.diagnosis.checks.token_sums import normaliser_suspects, unhidden_tokens
+from headwise.diagnosis.checks.token_sums import normaliser_suspects, unhidden_pads, unhidden_tokens
+from headwise.diagnosis.checks.token_tables import table_suspects
 from headwise.diagnosis.checks.transposed_scores import crossed_suspects
 from headwise.diagnosis.checks.weight_sums import sharing_suspects
 from headwise.diagnosis.examination import Examination
@@ -120,6 +122,7 @@ def _suspects(exam: Examination) -> list[Suspect]:
         suspects = suspects or checks.all("scale", _wide_heads, exam, free)
         if not suspects and not exam.plan.mask and not exam.is_published:
             suspects = checks.all("mask", padding_suspects, exam, free)
+            suspects = suspects or checks.all("mask", table_suspects, exam, free)
         if not suspects and exam.plan.mask:
             # what stands on the path with a mask only
             suspects = checks.all("mask", _late_sharing, run, free)
@@ -137,12 +140,14 @@ def _of_sums(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     if not suspects and exam.plan.mask:
         suspects = exam.checks.all("mask", normaliser_suspects, run, exam.run, is_masked=exam.is_understood)
         suspects = suspects or exam.checks.all("mask", unhidden_tokens, run, exam.run)
+    elif not suspects and not exam.is_published:
+        suspects = exam.checks.all("mask", unhidden_pads, exam, free)
     return suspects
 
 
 def _ordered(exam: Examination, free: Run) -> list[Suspect]:
     """What is wrong with the order in which tokens see each other; a note where an option says so."""
-    suspects = order_suspects(free)
+    suspects = ([] if exam.is_published else lost_triangles(exam, free)) or order_suspects(free)
     is_meant = any(suspect.general in TURNED for suspect in suspects) and is_option(
         exam.free, exam.user_files, suspects[0].general
     )

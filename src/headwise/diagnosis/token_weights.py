@@ -29,7 +29,7 @@ from headwise.dataflow import (
 )
 from headwise.recording import Site
 
-__all__ = ["NOTHING", "WeighedSum", "hidden_share", "is_in_order", "weighed", "weighed_sums"]
+__all__ = ["NOTHING", "StandIns", "WeighedSum", "hidden_share", "is_in_order", "weighed", "weighed_sums"]
 
 # what is added to a divisor so that it is not 0 keeps the sum of the weights this near 1
 NEAR = 1e-3
@@ -146,17 +146,22 @@ def _is_after(last: int, _: Tensor, places: Tensor) -> Tensor:
     return places > last
 
 
-def hidden_share(run: Run, rerun: Callable[..., Run], of: WeighedSum) -> tuple[float, float] | None:
-    """The largest share of tokens that the mask of a run hides in the weights of any query, and of those that it shows;
-    None: it is not known which these are.
+def hidden_share(
+    run: Run, rerun: Callable[..., Run], of: WeighedSum, shown: Tensor | None = None
+) -> tuple[float, float] | None:
+    """The largest share of hidden tokens in the weights of any query, and of those that are shown; None: it is not
+    known which these are.
+
+    shown: (batch, tokens), which are; None: those that the mask of the plan shows.
     """
     if of.is_of_features:
         return None
-    length = next((run.sizes[each] for each in ("S", "L") if each in run.sizes), 0)
-    allowed = allowed_by(run, run.sizes.get("B", 0), 1, length)
-    if allowed is None or bool(allowed.all()):
-        return None
-    shown = allowed[:, 0]
+    if shown is None:
+        length = next((run.sizes[each] for each in ("S", "L") if each in run.sizes), 0)
+        allowed = allowed_by(run, run.sizes.get("B", 0), 1, length)
+        if allowed is None or bool(allowed.all()):
+            return None
+        shown = allowed[:, 0]
 
     def at(table: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         return lambda sample, place: table[sample.clamp(0), place.clamp(0)]

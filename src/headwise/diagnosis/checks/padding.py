@@ -18,7 +18,16 @@ from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.source import Span
 
-__all__ = ["changed_tokens", "meets_scores", "padding_suspects", "paddings"]
+__all__ = [
+    "Padding",
+    "changed_tokens",
+    "compared_with",
+    "is_called_padding",
+    "meets_scores",
+    "padded",
+    "padding_suspects",
+    "paddings",
+]
 
 COMPARED = frozenset({"==", "!=", "eq", "ne", ">", "gt"})
 PAD = re.compile(r"pad|填充|补齐|补零|补位", re.IGNORECASE)
@@ -48,7 +57,7 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
         bare = free
         if bool((free.given[padding.name] == padding.number).any()):
             bare = exam.run(change=changed_tokens(exam, padding, lambda tokens: tokens))
-        run: Run = exam.run(change=changed_tokens(exam, padding, _padded(padding)))
+        run: Run = exam.run(change=changed_tokens(exam, padding, padded(padding)))
         if run.failure is not None or len(attentions(run)) != len(attentions(bare)):
             continue
         tokens = run.given.get(padding.name)
@@ -113,18 +122,23 @@ def _is_padding(run: Run, entry: MarkedOp, name: str, number: int) -> bool:
     modules = run.target.modules() if isinstance(run.target, nn.Module) else ()
     if any(isinstance(module, nn.Embedding) and module.padding_idx == number for module in modules):
         return True
+    return is_called_padding(entry, name)
+
+
+def is_called_padding(entry: MarkedOp, name: str) -> bool:
+    """Whether the words where tokens of an argument are compared with a number say that it is padding."""
     operation = entry.operation
     compared = set(re.findall(r"[^\W\d]\w*", operation.span.source or "")) - {name, *WORDS}
     if PAD.search(" ".join(compared)):
         return True
-    if any(isinstance(node, ast.Name | ast.Attribute) for node in _compared_with(operation.span.source or "")):
+    if any(isinstance(node, ast.Name | ast.Attribute) for node in compared_with(operation.span.source or "")):
         # it has a name, and that is another one
         return False
     lines = [line for span in (operation.span, *operation.chain) for line in _beside(span)]
     return PAD.search("\n".join([operation.span.function, *lines])) is not None
 
 
-def _compared_with(source: str) -> Iterator[ast.expr]:
+def compared_with(source: str) -> Iterator[ast.expr]:
     """What a comparison compares its left side with."""
     try:
         tree = ast.parse(source.strip(), mode="eval")
@@ -183,15 +197,15 @@ def changed_tokens(exam: Any, padding: Padding, way: Callable[[Tensor], Tensor])
     return change if exam.change is None else both(exam.change, change)
 
 
-def _padded(padding: Padding) -> Callable[[Tensor], Tensor]:
+def padded(padding: Padding) -> Callable[[Tensor], Tensor]:
     """The last tokens of each sample are padding, of each another number."""
 
-    def padded(tokens: Tensor) -> Tensor:
+    def pad(tokens: Tensor) -> Tensor:
         for sample, count in enumerate(_counts(*tokens.shape)):
             tokens[sample, count:] = padding.number
         return tokens
 
-    return padded
+    return pad
 
 
 def _counts(samples: int, length: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -12,11 +13,12 @@ from torch import Tensor
 
 from headwise.dataflow import TOTALS, MarkedOp, Run, TokenSum, attentions, chain_of, downstream, token_sums, value_of
 from headwise.diagnosis.checks.mask_path import reached_by, uses
-from headwise.diagnosis.suspects import Suspect
-from headwise.diagnosis.token_weights import NOTHING, hidden_share, weighed, weighed_sums
+from headwise.diagnosis.checks.padding import Padding, changed_tokens, padded, paddings
+from headwise.diagnosis.suspects import Change, Suspect
+from headwise.diagnosis.token_weights import NOTHING, StandIns, WeighedSum, hidden_share, weighed, weighed_sums
 from headwise.recording import Site
 
-__all__ = ["normaliser_suspects", "unhidden_tokens"]
+__all__ = ["normaliser_suspects", "unhidden_pads", "unhidden_tokens"]
 
 FILLS = frozenset({"masked_fill", "masked_fill_", "where"})
 MULTIPLIED = frozenset({"*", "*=", "mul"})
@@ -114,20 +116,79 @@ def unhidden_tokens(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
 
     run: with the mask. Proved by the weights that tokens keep, whichever of the two values of the mask hides them.
     """
-    for of in weighed_sums(run, rerun):
-        shares = hidden_share(run, rerun, of)
-        if shares is None or min(shares) <= NOTHING:
-            continue
-        weights = next((at for at in of.total.operands if at != of.values), None)
-        if weights is None:
-            continue
-        operand = of.total.product.args[weights]
-        reached = reached_by(run)
-        met = [entry for entry in chain_of(run, of.total.product, operand) if uses(entry, reached)]
+    reached = reached_by(run)
+    for of, hidden in _unhidden(run, rerun):
+        met = [entry for entry in _weighing(run, of) if uses(entry, reached)]
         kind = _kind_of(met[-1], reached) if met else ""
         if kind:
-            return [Suspect(kind, met[-1].span, said={"leak": f"{shares[0]:.0%}"}, proved=True)]
+            return [Suspect(kind, met[-1].span, said={"leak": f"{hidden:.0%}"}, proved=True)]
     return []
+
+
+def unhidden_pads(exam: Any, free: Run) -> list[Suspect]:
+    """The same where the mask is made of token numbers: proved by a run in which some tokens are padding."""
+    for padding in paddings(free):
+        change = changed_tokens(exam, padding, padded(padding))
+
+        def rerun(stand_ins: StandIns | None = None, change: Change = change) -> Run:
+            again: Run = exam.run(stand_ins, change=change)
+            return again
+
+        run = rerun()
+        tokens = run.given.get(padding.name)
+        if run.failure is not None or tokens is None:
+            continue
+        reached = _made_of(run, padding)
+        for of, hidden in _unhidden(run, rerun, tokens != padding.number):
+            weighing = _weighing(run, of)
+            met = [entry for entry in weighing if reached & entry.taken and not entry.results <= reached]
+            # a mask that is weighed itself is added up for the divisor
+            is_of_mask = _operand(of, of.values) in reached
+            if is_of_mask or not met or not _is_of_scores(met[-1], weighing):
+                continue
+            if kind := _kind_of(met[-1], reached):
+                return [Suspect(kind, met[-1].span, said={"leak": f"{hidden:.0%}"}, proved=True)]
+    return []
+
+
+def _unhidden(run: Run, rerun: Callable[..., Run], shown: Tensor | None = None) -> Iterator[tuple[WeighedSum, float]]:
+    """The weighted sums in which both hidden tokens and shown ones keep a share, and that of the hidden ones."""
+    for of in weighed_sums(run, rerun):
+        shares = hidden_share(run, rerun, of, shown)
+        if shares is not None and min(shares) > NOTHING:
+            yield of, shares[0]
+
+
+def _weighing(run: Run, of: WeighedSum) -> list[MarkedOp]:
+    """The operations that lead to the weights of a sum, in order."""
+    product = of.total.product
+    weights = next((at for at in of.total.operands if at != of.values), None)
+    return [] if weights is None else chain_of(run, product, product.args[weights])
+
+
+def _operand(of: WeighedSum, place: int) -> int:
+    """The number of the tensor at a place among the arguments of the product of a sum."""
+    return of.total.product.inputs[of.total.operands.index(place)].number
+
+
+def _is_of_scores(entry: MarkedOp, weighing: list[MarkedOp]) -> bool:
+    """Whether an operation on the way to weights gives one number for each weight, of which no later one makes another:
+    features become scores by a contraction.
+    """
+    counts = [prod(op.outputs[0].shape) for op in (entry, weighing[-1])]
+    later = [op for op in weighing if op.at > entry.at]
+    return counts[0] == counts[1] and not any(op.joint is not None or op.last in TOTALS for op in later)
+
+
+def _made_of(run: Run, padding: Padding) -> set[int]:
+    """The numbers of the tensors that are made of a comparison of tokens, and of nothing else of the inputs."""
+    comparison = next((op for op in run.seen if op.span == padding.entry.span), None)
+    numbers = set() if comparison is None else set(comparison.results)
+    for entry in run.seen:
+        operands = {tensor.number for tensor, _ in entry.handed_on}
+        if operands and operands <= numbers and entry.joint is None and entry.last != "embedding":
+            numbers |= entry.results
+    return numbers
 
 
 def _kind_of(entry: MarkedOp, reached: set[int]) -> str:

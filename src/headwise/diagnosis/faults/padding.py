@@ -201,4 +201,24 @@ FAULTS = (
             "改为与 {name} 比较。",
         ),
     ),
+    Fault(
+        "padding-of-table", FAULT, "law",
+        TOKENS(
+            (
+                "        self.embedding = nn.Embedding(vocabulary, d_model)\n",
+                "        self.embedding = nn.Embedding(vocabulary, d_model, padding_idx=1)\n",
+            ),
+            at="is_padding = (src",
+        ),
+        Words(
+            "Token {was} is masked as padding; in the table of the same tokens padding is {wanted} (padding_idx).",
+            "Real tokens {was} are masked, padding {wanted} is attended to, and its vector is never trained.",
+            "Compare with {wanted}.",
+        ),
+        Words(
+            "这里把 token {was} 当作填充来遮住，而同样的 token 在嵌入表里以 {wanted} 为填充（padding_idx）。",
+            "真实的 token {was} 被遮住，填充 {wanted} 却被关注，而且它的向量从不训练。",
+            "改为与 {wanted} 比较。",
+        ),
+    ),
 )  # fmt: skip
