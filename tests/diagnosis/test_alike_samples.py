@@ -1,8 +1,10 @@
 """Samples that hold the same numbers get the same results, unless each is given or draws something of its own."""
 
 import pytest
+import torch
 
 import headwise as hw
+from headwise.diagnosis.checks.batch_leak import _differs
 from tests.diagnosis.kinds import TEMPLATES
 
 SCORES = "        scores = scores / math.sqrt(self.head_dim)\n"
@@ -38,3 +40,8 @@ def test_what_is_drawn_or_the_same_for_all_is_left(tmp_path, before, after):
     text = TEMPLATES["SELF"].text.replace(SCORES, ALIKE.replace(before, after))
     assert before not in text
     assert "samples-unlike" not in kinds_of(tmp_path, text)
+
+
+def test_truths_of_which_token_is_padding_differ_where_they_are_not_equal():
+    differs = _differs(torch.tensor([True, False, False]), torch.tensor([True, True, False]))
+    assert differs.tolist() == [False, True, False]

@@ -214,3 +214,80 @@ class Image(nn.Module):
 
 def test_a_width_that_is_shared_by_two_directions_is_a_multiple_of_four():
     assert found_in(SINES, "Image").verdict == "sound"
+
+
+STARTED = """class Started(nn.Module):
+    def __init__(self, img_size=32, patch=8, width=48, heads=4):
+        super().__init__()
+        self.cut = nn.Sequential(nn.Conv2d(3, width, patch, patch), nn.BatchNorm2d(width), nn.GELU())
+        self.start = nn.Parameter(torch.randn(1, 1, width))
+        self.places = nn.Parameter(torch.randn(1, (img_size // patch) ** 2 + 1, width))
+        self.lift = nn.Linear(width, width)
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.out = nn.Linear(width, 10)
+
+    def forward(self, image):
+        x = self.cut(image)
+        x = x.flatten(2).transpose(1, 2)
+        x = torch.cat((self.start.expand(x.shape[0], -1, -1), x), dim=1) + self.places
+        h = self.lift(x)
+        return self.out((x + self.attention(h, h, h, need_weights=False)[0])[:, 0])
+"""
+HEARD = """class Heard(nn.Module):
+    \"\"\"x: (batch, channels, time)\"\"\"
+
+    def __init__(self, channels=3, width=48, heads=4):
+        super().__init__()
+        self.cut = nn.Sequential(nn.Conv1d(channels, width, 4, stride=2), nn.GELU())
+        self.start = nn.Parameter(torch.randn(1, 1, width))
+        self.lift = nn.Linear(width, width)
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        self.out = nn.Linear(width, 10)
+
+    def forward(self, x):
+        x = self.cut(x)
+        x = x.transpose(1, 2)
+        x = torch.cat((self.start.expand(x.shape[0], -1, -1), x), dim=1)
+        h = self.lift(x)
+        return self.out((x + self.attention(h, h, h, need_weights=False)[0])[:, 0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "move", "wrong"),
+    [
+        (STARTED, "Started", "x.flatten(2).transpose(1, 2)", "x.reshape(x.shape[0], -1, x.shape[1])"),
+        (STARTED, "Started", "x.flatten(2).transpose(1, 2)", "x.view(x.shape[0], x.shape[2] * x.shape[3], -1)"),
+        (HEARD, "Heard", "x.transpose(1, 2)", "x.reshape(x.shape[0], x.shape[2], x.shape[1])"),
+    ],
+    ids=["image", "image by its sides", "sound"],
+)
+def test_channels_of_a_convolution_that_a_view_takes_for_places(source, name, move, wrong):
+    text = HEAD + source.replace(move, wrong)
+    assert blamed_in(text, name) == [("tokens-regrouped", line_of(text, wrong))]
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        "x.flatten(2).transpose(1, 2)",
+        "x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, x.shape[1])",
+        "x.view(x.shape[0], x.shape[1], -1).mT",
+        "nn.functional.pixel_unshuffle(nn.functional.pixel_shuffle(x, 2), 2).flatten(2).mT",
+        "x.unflatten(1, (2, -1)).transpose(1, 2).reshape(x.shape).flatten(2).mT",
+    ],
+    ids=["flattened", "permuted", "viewed", "pixels shuffled", "channels shuffled"],
+)
+def test_channels_that_stand_behind_their_places_are_right(move):
+    source = HEAD + STARTED.replace("x.flatten(2).transpose(1, 2)", move)
+    assert found_in(source, "Started").verdict == "sound"
+
+
+def test_patches_of_pixels_are_right():
+    source = HEAD + STARTED.replace(
+        "nn.Sequential(nn.Conv2d(3, width, patch, patch), nn.BatchNorm2d(width), nn.GELU())",
+        "nn.Linear(3 * patch**2, width)",
+    ).replace("x = self.cut(image)\n", "x = image.unflatten(3, (-1, 8)).unflatten(2, (-1, 8))\n").replace(
+        "x.flatten(2).transpose(1, 2)", "self.cut(x.permute(0, 2, 4, 1, 3, 5).reshape(len(image), -1, 192))"
+    )
+    assert found_in(source, "Started").verdict != "faulty"

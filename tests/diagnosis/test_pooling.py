@@ -44,7 +44,7 @@ def test_it_is_named_pooling_however_it_is_summed():
 @pytest.mark.parametrize(
     ("source", "name", "kind", "at"),
     [
-        (GATED.replace("softmax(scores, dim=1)", "softmax(scores, dim=0)"), "Gated", "sample-leak", "torch.softmax"),
+        (GATED.replace("softmax(scores, dim=1)", "softmax(scores, dim=0)"), "Gated", "softmax-axis", "torch.softmax"),
         (LATE, "Late", "stateful-forward", "pooled + self.last"),
     ],
     ids=["over the batch", "kept from the call before"],
@@ -103,3 +103,49 @@ def test_padding_that_has_no_weight_in_the_end_is_hidden(hiding, more):
 def test_features_of_padding_that_are_set_to_0_are_no_scores():
     source = HEAD + PADDED.replace(HIDING, "s + 0.0").replace("self.embed(ids)", "self.embed(ids) * is_real[..., None]")
     assert found_in(source, "Padded").verdict == "sound"
+
+
+SCORED = """class Scored(nn.Module):
+    def __init__(self, vocabulary, width, classes, pad_idx=0):
+        super().__init__()
+        self.pad_idx = pad_idx
+        self.words = nn.Embedding(vocabulary, width, padding_idx=pad_idx)
+        self.ask, self.score = nn.Linear(width, width), nn.Linear(width, 1, bias=False)
+        self.out = nn.Linear(width, classes)
+
+    def forward(self, ids):
+        x = self.words(ids)
+        scores = self.score(torch.tanh(self.ask(x))).squeeze(-1)
+        scores = scores.masked_fill(ids == self.pad_idx, torch.finfo(x.dtype).min)
+        weights = scores.softmax(1)
+        return self.out(torch.bmm(weights.unsqueeze(1), x).squeeze(1))
+"""
+SUMMED = SCORED.replace("torch.bmm(weights.unsqueeze(1), x).squeeze(1)", "(weights.unsqueeze(-1) * x).sum(1)")
+NAMED = SCORED.replace("torch.bmm(weights.unsqueeze(1), x).squeeze(1)", 'torch.einsum("bl,bld->bd", weights, x)')
+TURNED = SCORED.replace("class Scored(nn.Module):\n", 'class Scored(nn.Module):\n    """ids: (length, batch)"""\n\n')
+TURNED = TURNED.replace("softmax(1)", "softmax(0)").replace(
+    "torch.bmm(weights.unsqueeze(1), x).squeeze(1)", 'torch.einsum("lb,lbd->bd", weights, x)'
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "axis"),
+    [(SCORED, 1), (SUMMED, 1), (NAMED, 1), (TURNED, 0)],
+    ids=["product", "sum", "einsum", "batch second"],
+)
+def test_scores_of_tokens_that_are_shared_out_over_the_batch(source, axis):
+    right = HEAD + source
+    assert found_in(right, "Scored").faults == ()
+    wrong = right.replace(f"softmax({axis})", f"softmax({1 - axis})")
+    assert blamed_in(wrong, "Scored") == [("softmax-axis", line_of(wrong, "scores.softmax"))]
+
+
+def test_weights_of_slots_and_of_samples_that_are_no_tokens_are_left():
+    slots = SCORED.replace("nn.Linear(width, 1, bias=False)", "nn.Linear(width, 3, bias=False)")
+    slots = slots.replace(".squeeze(-1)", "").replace("ids == self.pad_idx", "(ids == self.pad_idx).unsqueeze(-1)")
+    slots = slots.replace("softmax(1)", "softmax(-1)").replace(
+        "torch.bmm(weights.unsqueeze(1), x).squeeze(1)", "(weights.mT @ x).mean(1)"
+    )
+    assert not found_in(HEAD + slots, "Scored").faults
+    among = SCORED.replace("softmax(1)", "softmax(1) * x.mean((1, 2), keepdim=True).softmax(0).squeeze(-1)")
+    assert ("softmax-axis", line_of(HEAD + among, "scores.softmax")) not in blamed_in(HEAD + among, "Scored")

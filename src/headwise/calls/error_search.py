@@ -106,16 +106,29 @@ def learned(
 
 
 def _seeds(missed: Sequence[Plan]) -> list[Plan]:
-    """The likeliest of the calls that failed, one of each layout and draft, and some that were given more."""
+    """The likeliest of the calls that failed, one of each layout and draft, some that were given more, and batches of
+    token numbers alone.
+    """
     by_layout: dict[tuple[str, ...], Plan] = {}
     fuller: dict[tuple[str, ...], Plan] = {}
+    counted: dict[str, Plan] = {}
     for plan in missed:
         if plan.call:
             fixed = [(symbol.name, symbol.fixed) for symbol in plan.symbols if symbol.fixed is not None]
             first = by_layout.setdefault((f"{plan.init} {fixed}", str(plan.call.get("_layout")), plan.setting), plan)
             if not plan.call.keys() <= first.call.keys():
                 fuller.setdefault(tuple(plan.call), plan)
-    return [*list(by_layout.values())[:SEEDS], *list(fuller.values())[:FULLER]]
+            if _is_of_numbers(plan):
+                counted.setdefault(f"{plan.call}", plan)
+    seeds = [*list(by_layout.values())[:SEEDS], *list(fuller.values())[:FULLER]]
+    return [*seeds, *[each for each in counted.values() if each not in seeds][:FULLER]]
+
+
+def _is_of_numbers(plan: Plan) -> bool:
+    """Whether a plan gives a batch of sequences of token numbers, and no features."""
+    shapes = [value["_ids"] for value in plan.call.values() if isinstance(value, Mapping) and "_ids" in value]
+    has_features = any(isinstance(value, list) for value in plan.call.values())
+    return any({*shape} == {"B", "L"} for shape in shapes) and not has_features
 
 
 def _used(seeds: Sequence[Plan], renamed: Callable[[Plan], Plan]) -> list[Plan]:

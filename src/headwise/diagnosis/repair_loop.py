@@ -22,6 +22,7 @@ from headwise.diagnosis.checks.lost_triangles import lost_triangles
 from headwise.diagnosis.checks.mask import masking_suspects
 from headwise.diagnosis.checks.mask_path import is_counted
 from headwise.diagnosis.checks.padding import padding_suspects
+from headwise.diagnosis.checks.pooled_samples import pooled_over_samples
 from headwise.diagnosis.checks.scale import scales_suspects
 from headwise.diagnosis.checks.softmax import normalisation_suspects
 from headwise.diagnosis.checks.token_sums import normaliser_suspects, unhidden_pads, unhidden_tokens
@@ -134,7 +135,8 @@ def _suspects(exam: Examination) -> list[Suspect]:
 def _of_sums(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     """What is wrong with the weights of sums over tokens, where no tokens attend to others by scores."""
     freely = partial(exam.run, plan=exam.free)
-    suspects = exam.checks.all("weights", normaliser_suspects, free, freely)
+    suspects = exam.checks.all("weights", pooled_over_samples, free)
+    suspects = suspects or exam.checks.all("weights", normaliser_suspects, free, freely)
     suspects = suspects or exam.checks.all("weights", wrong_ends, free, freely)
     exam.is_understood = bool(weighed_sums(free, freely))
     if not suspects and exam.plan.mask:

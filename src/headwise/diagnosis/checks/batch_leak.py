@@ -201,6 +201,8 @@ def _other_numbers(value: Tensor) -> Tensor:
 
 def _differs(a: Tensor, b: Tensor) -> Tensor:
     """Where two results are further apart than rounding makes them, as where all samples have one largest score."""
+    if a.dtype == torch.bool:
+        return a != b
     return (a - b).abs().nan_to_num() > TOLERANCE * max(1.0, float(b.detach().abs().nan_to_num(posinf=0.0).max()))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import prod
 
 import torch
 from torch import Tensor
 
-from headwise.dataflow import MarkedOp, Run, attentions, chain_of, place_of
+from headwise.dataflow import FRESH, MarkedOp, Run, attentions, chain_of, is_constant, place_of
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.suspects import Suspect
 
@@ -21,12 +21,15 @@ GROUPED = 3
 
 
 def regrouped_tokens(run: Run) -> list[Suspect]:
-    """A view that names the axes of an image or a video in another order, and as many tokens as a side of the grid has,
-    counted on past the ends of its rows, that attend to each other.
+    """A view that names the axes of an image or a video in another order, or takes the channels of a convolution for
+    its places; and as many tokens as a side of the grid has, counted on past the ends of its rows, that attend to each
+    other.
     """
     scores = min(((each.scores or each.context).at for each in attentions(run)), default=0)
-    for view in run.seen[:scores] if {"h", "w"} <= set(run.plan.call.get("_layout", "")) else ():
-        if view.last in VIEWS and _is_of_grid(view) and _reorders(view.inputs[0].shape, view.outputs[0].shape):
+    is_image = {"h", "w"} <= set(run.plan.call.get("_layout", ""))
+    for view in (op for op in run.seen[:scores] if op.last in VIEWS and op.inputs and op.outputs):
+        is_mixed = (is_image or _is_convolved(run, view)) and _mixes_channels(view)
+        if is_mixed or (is_image and _is_of_grid(view) and _reorders(view.inputs[0].shape, view.outputs[0].shape)):
             return [Suspect("tokens-regrouped", view.span, proved=True)]
     grid = _grid(run)
     if grid is None:
@@ -82,20 +85,51 @@ def _is_of_grid(entry: MarkedOp) -> bool:
     return marks is not None and marks.kind == "token" and len(marks.shape) >= len("bchw") and bool(entry.outputs)
 
 
+def _is_convolved(run: Run, view: MarkedOp) -> bool:
+    """Whether what is viewed comes of a convolution, whose channels stand before its places."""
+    return any(entry.last in FRESH for entry in chain_of(run, view.at, view.inputs[0].number))
+
+
+def _mixes_channels(view: MarkedOp) -> bool:
+    """Whether a view makes as many rows as an image has places, as wide as it has channels, though its channels stand
+    before its places: it cuts these into rows that hold neither one place nor one channel.
+    """
+    marks = view.given[0]
+    if marks is None or marks.kind != "token" or bool((marks.arrays["t"] < 0).any()):
+        return False
+    t, f = marks.arrays["t"], marks.arrays["f"]
+    axes = [axis for axis in range(f.ndim) if not is_constant(f, axis)]
+    if len(axes) != 1 or not is_constant(t, axes[0]) or not t.numel():
+        return False
+    axis = axes[0]
+    before, after = tuple(t.shape[axis:]), view.outputs[0].shape[axis:]
+    count = prod(before[1:])
+    are_places = all(row.unique().numel() == count for row in t.select(axis, 0).reshape(-1, count))
+    if tuple(t.shape[:axis]) != view.outputs[0].shape[:axis] or not are_places:
+        return False
+    is_like_tokens = any(prod(after[:at]) == count and prod(after[at:]) == before[0] for at in range(1, len(after)))
+    return is_like_tokens and any(len(a) > 1 and len(b) > 1 for a, b in _blocks(before, after))
+
+
 def _reorders(before: Sequence[int], after: Sequence[int]) -> bool:
     """Whether the sizes of a view are those of what is viewed, some joined and some taken apart, in another order."""
-    left, right = ([size for size in sizes if size != 1] for sizes in (before, after))
-    if 0 in left or len(set(left)) < len(left) or prod(left) != prod(right):
+    sizes = [size for size in before if size != 1]
+    if len(set(sizes)) < len(sizes):
         return False
+    return any(len(a) > 1 and len(b) > 1 and _is_made_of(a, b) for a, b in _blocks(before, after))
+
+
+def _blocks(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """The shortest runs of sizes of two shapes that have equal products, in order; none where a shape is empty."""
+    left, right = ([size for size in sizes if size != 1] for sizes in (before, after))
+    if 0 in left or prod(left) != prod(right):
+        return
     while left and right:
-        # the shortest beginnings of equal size
         i = j = 1
         while (a := prod(left[:i])) != (b := prod(right[:j])):
             i, j = (i + 1, j) if a < b else (i, j + 1)
-        if i > 1 and j > 1 and _is_made_of(left[:i], right[:j]):
-            return True
+        yield left[:i], right[:j]
         left, right = left[i:], right[j:]
-    return False
 
 
 def _is_made_of(sizes: Sequence[int], products: Sequence[int]) -> bool:

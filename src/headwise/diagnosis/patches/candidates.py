@@ -139,19 +139,18 @@ def _scale_late(code: Code, suspect: Suspect) -> Iterator[Edits]:
             yield (edit,)
 
 
-def _softmax_axis(code: Code, _: Suspect) -> Iterator[Edits]:
+def _softmax_axis(code: Code, suspect: Suspect) -> Iterator[Edits]:
     node = code.node
     if not isinstance(node, ast.Call):
         return
     inner = node.func if isinstance(node.func, ast.Call) else node
-    for keyword in inner.keywords:
-        if keyword.arg in ("dim", "axis"):
-            yield (code.edit(keyword.value, "-1"),)
-    places = [argument for argument in inner.args if isinstance(argument, ast.Constant | ast.UnaryOp)]
-    yield from ((code.edit(place, "-1"),) for place in places[-1:])
+    places: list[ast.expr] = [keyword.value for keyword in inner.keywords if keyword.arg in ("dim", "axis")]
+    arguments = [argument for argument in inner.args if isinstance(argument, ast.Constant | ast.UnaryOp)]
+    for axis in dict.fromkeys(("-1", str(suspect.said.get("axis", -1)))):
+        yield from ((code.edit(place, axis),) for place in [*places, *arguments[-1:]])
     if called(node) not in ("softmax", "log_softmax") and len(node.args) == 1:
         yield (code.edit(node, f"{code.bracketed(node.args[0])}.softmax(dim=-1)"),)
-    elif not places and not node.keywords and node.args:
+    elif not arguments and not node.keywords and node.args:
         yield (code.edit(node.args[-1], f"{code.of(node.args[-1])}, dim=-1"),)
 
 

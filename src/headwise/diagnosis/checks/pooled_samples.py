@@ -1,0 +1,104 @@
+"""Pooled samples: whether the softmax of one score for each token goes over the batch, where tokens are then summed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.dataflow import MarkedOp, Marks, Run, attentions, is_constant, operand_marks, place_of, sample_of
+from headwise.diagnosis.checks.softmax import SOFTMAXES
+from headwise.diagnosis.suspects import Suspect
+
+__all__ = ["pooled_over_samples"]
+
+PRODUCTS = frozenset({"mul", "__mul__", "*", "multiply", "mul_"})
+# that of samples, and that of places
+Axes = tuple[int, int]
+
+
+def pooled_over_samples(run: Run) -> list[Suspect]:
+    """The softmax over the samples of one score for each token, whose weights are then summed over the tokens.
+
+    It holds whichever of the two axes is called the batch: nothing is normalised along one axis and summed along the
+    other, where each entry is the one score of a token (Bahdanau et al. 2015, arXiv:1409.0473, equations 5 and 6).
+    """
+    if run.failure is not None or attentions(run):
+        return []
+    for softmax in (op for op in run.seen if op.last in SOFTMAXES and op.outputs):
+        axes = _axes_of(softmax.output_marks[0])
+        value = softmax.value
+        if axes is None or value is None or _goes_over(softmax, value.ndim) != axes[0]:
+            continue
+        if not _is_summed_over_tokens(run, softmax):
+            continue
+        place = axes[1] - value.ndim
+
+        def right(*args: Any, axis: int = place, **options: Any) -> Tensor:
+            kept = {name: each for name, each in options.items() if name == "dtype"}
+            return torch.softmax(args[0] if args else options["input"], dim=axis, **kept)
+
+        said = {"axis": place, "was": str(axes[0])}
+        return [Suspect("softmax-axis", softmax.span, {softmax.site: right}, said=said, proved=True)]
+    return []
+
+
+def _axes_of(marks: Marks | None) -> Axes | None:
+    """The axis of samples and that of places, of one number for each token; None: it holds something else."""
+    if marks is None or marks.kind != "token" or bool((marks.arrays["t"] < 0).any()):
+        return None
+    t, f = marks.arrays["t"], marks.arrays["f"]
+    samples, places = ([axis for axis in range(t.ndim) if not is_constant(number, axis)]
+                       for number in (sample_of(t), place_of(t)))  # fmt: skip
+    if len(samples) != 1 or len(places) != 1 or samples == places:
+        return None
+    is_one_score = all(is_constant(f, axis) for axis in range(f.ndim)) and t.numel() == t.unique().numel()
+    return (samples[0], places[0]) if is_one_score else None
+
+
+def _goes_over(softmax: MarkedOp, rank: int) -> int | None:
+    dim = softmax.options.get("dim", next((each for each in softmax.args[1:] if isinstance(each, int)), None))
+    return dim % rank if isinstance(dim, int) else None
+
+
+def _is_summed_over_tokens(run: Run, softmax: MarkedOp) -> bool:
+    """Whether all values that the weights, moved at most, are multiplied with are added up over the places alone."""
+    weights, sums = set(softmax.results), list[bool]()
+    for entry in (op for op in run.seen if op.at > softmax.at and op.taken & weights):
+        if entry.is_movement or "dropout" in entry.last:
+            weights |= entry.results
+        elif entry.joint is not None:
+            sums.append(_contracts_tokens(entry, weights))
+        elif entry.last in PRODUCTS:
+            sums.append(_adds_up_tokens(run, entry, weights))
+    return bool(sums) and all(sums)
+
+
+def _contracts_tokens(entry: MarkedOp, weights: set[int]) -> bool:
+    """Whether a product sums over the places of the weights, and keeps their samples."""
+    joint = entry.joint
+    if joint is None:
+        return False
+    sides = ((joint.a, joint.left), (joint.b, joint.right))
+    for (operand, letters), marks in zip(sides, operand_marks(entry), strict=True):
+        at = next((at for at, tensor in enumerate(entry.tensors) if tensor is operand), None)
+        axes = _axes_of(marks)
+        if at is not None and entry.inputs[at].number in weights and axes is not None:
+            sample, place = (letters[axis] for axis in axes)
+            return place in joint.summed and sample in joint.out
+    return False
+
+
+def _adds_up_tokens(run: Run, product: MarkedOp, weights: set[int]) -> bool:
+    """Whether what weights are multiplied with is added up along their places, and not along their samples."""
+    at = next(at for at, tensor in enumerate(product.inputs) if tensor.number in weights)
+    axes, rank = _axes_of(product.given[at]), len(product.outputs[0].shape)
+    if axes is None or len(product.inputs) != 2:
+        return False
+    sample, place = (axis + rank - len(product.inputs[at].shape) for axis in axes)
+    for total in (op for op in run.seen if op.at > product.at and op.last == "sum" and op.taken & product.results):
+        dim = total.options.get("dim", total.args[1] if len(total.args) > 1 else None)
+        dims = {axis % rank for axis in ([dim] if isinstance(dim, int) else dim or []) if isinstance(axis, int)}
+        return place in dims and sample not in dims
+    return False
