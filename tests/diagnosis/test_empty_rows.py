@@ -65,6 +65,23 @@ ENCODER = (
         return x * mask[..., None]
 """
 )
+GRAPH = (
+    LAYER
+    + """class Graph(nn.Module):
+    def __init__(self, width=24, heads=2, depth=2):
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(width, heads) for _ in range(depth)])
+
+    def forward(self, nodes, adj, node_mask=None):
+        if node_mask is None:
+            node_mask = torch.ones(nodes.shape[:2], dtype=torch.bool)
+        edges = (adj != 0) & node_mask[:, None, :] & node_mask[:, :, None]
+        for layer in self.layers:
+            nodes = layer(nodes, ~edges)
+        real = node_mask[..., None].to(nodes.dtype)
+        return (nodes * real).sum(dim=1) / real.sum(dim=1)
+"""
+)
 
 
 def blamed_in(source, name):
@@ -110,11 +127,21 @@ COUNTED = (
 )
 
 
-@pytest.mark.parametrize(("source", "name"), [(ENCODER, "Encoder"), (COUNTED, "Encoder")], ids=["mask", "lengths"])
+@pytest.mark.parametrize(
+    ("source", "name"), [(ENCODER, "Encoder"), (COUNTED, "Encoder"), (GRAPH, "Graph")], ids=["mask", "lengths", "graph"]
+)
 def test_a_mask_of_tokens_that_turns_real_ones_into_nan_is_found(source, name):
     wrong, right = (source.replace("FILL", fill) for fill in ('float("-inf")', "-1e4"))
     assert blamed_in(wrong, name) == [("empty-row-spreads", line_of(wrong, "scores.softmax"))]
     assert blamed_in(right, name) == []
+
+
+def test_edges_without_a_mask_of_nodes_may_leave_each_node_itself():
+    source = GRAPH.replace("FILL", 'float("-inf")').replace(", node_mask=None", "")
+    source = source.replace(
+        "if node_mask is None:\n            node_mask", "if adj is not None:\n            node_mask"
+    )
+    assert blamed_in(source, "Graph") == []
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headwise.calls import Plan
+from headwise.calls import Plan, call_role, callee, mask_arguments, parameters
 from headwise.dataflow import AttentionOps, Run, attentions, find_pattern
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.padding import meets_scores, paddings
+from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.recording import Site
 from headwise.source import file_tree, is_installed
@@ -22,6 +23,7 @@ __all__ = ["spreading_rows", "without_nan"]
 
 # tokens that a sample has at least: a class may ask for some
 FEWEST = 3
+NEAR = 1e-6
 # how a file says that padding stands before the tokens; convolutions and shifts of scores pad at the left for others
 LEFT = re.compile(
     r"\bpad\w*\W+(?:\w+\W+){0,3}?(?:left|front|beginning)\b|\bleft[-_ ]?(?:hand |side )?pad|\bpre[-_ ]?pad"
@@ -51,8 +53,9 @@ class PaddedCall(NamedTuple):
 def spreading_rows(exam: Any) -> list[Suspect]:
     """Where rows without a key become NaN that reaches real tokens, or all that is pooled of them.
 
-    Padding is made of token numbers or by a mask of tokens. It stands behind the tokens, and before them only where the
-    file says so: a causal model that pads behind them leaves no row empty.
+    Padding is made of token numbers, by a mask of tokens, or by an optional one beside a mask of pairs that hides
+    nothing. It stands behind the tokens, and before them only where the file says so: a causal model that pads behind
+    them leaves no row empty.
     """
     free: Run = exam.run(plan=exam.free)
     if exam.is_published or exam.suspects or free.failure is not None or not attentions(free):
@@ -146,7 +149,9 @@ def _padded_calls(exam: Any, free: Run) -> Iterator[PaddedCall]:
     elif isinstance(declared, Mapping) and "B" in free.sizes and free.sizes.get("L", 0) > FEWEST:
         axes = [str(axis) for axis in declared["shape"] if str(axis) not in ("1", "H")]
         is_counted = declared["means"] == "lengths"
-        if exam.plan.setting == "self" and sorted(axes) in ([["B"]] if is_counted else [["B", "L"], ["L"]]):
+        if axes.count("L") > 1:
+            yield from _calls_beside_pairs(exam, free)
+        elif exam.plan.setting == "self" and sorted(axes) in ([["B"]] if is_counted else [["B", "L"], ["L"]]):
             yield from _calls_of_mask(exam, free, declared)
 
 
@@ -201,3 +206,29 @@ def _written(kept: Tensor, mask: Tensor, axes: list[str], means: str) -> Tensor:
     if means == "additive":
         return torch.zeros_like(mask).masked_fill(~allowed, float("-inf"))
     return (allowed if means == "attend" else ~allowed).to(mask.dtype)
+
+
+def _calls_beside_pairs(exam: Any, free: Run) -> Iterator[PaddedCall]:
+    """The calls in which an optional mask of tokens hides some, and a mask of pairs none."""
+    plan: Plan = exam.free
+    kept = _real_tokens(free.sizes["B"], free.sizes["L"])
+    for param in parameters(callee(plan.target)):
+        is_free = param.default is None and param.name not in plan.call and param.name != exam.plan.mask
+        if not is_free or call_role(param.name) != "mask" or param.name not in mask_arguments([param]):
+            continue
+        for allowed in (True, False):
+            # a mask that hides nothing changes nothing: that tells what it means
+            bare = _with_mask(param.name, torch.full_like(kept, allowed))
+            opened: Run = exam.rerun(plan=plan, more_change=bare)
+            if opened.failure is None and distance(opened.output, free.output) <= NEAR:
+                yield PaddedCall(plan, kept, _with_mask(param.name, kept if allowed else ~kept), bare)
+                break
+
+
+def _with_mask(name: str, mask: Tensor) -> Change:
+    """A change that gives an argument a mask."""
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        options[name] = mask
+
+    return change
