@@ -324,3 +324,19 @@ def numbered(numbers, kinds):
 def test_whole_numbers_are_told_before_or_behind_a_shape_and_the_first_axis_of_all_is_the_batch():
     call = next(documented_calls(numbered, needed(numbered, "numbers", "kinds"), []))
     assert call == {"numbers": ["B", "L"], "kinds": {"_ids": ["B", "S"], "below": "5"}}
+
+
+def of_pairs(pair, seen):
+    """pair: [*, I, J, C_pair], I == J; seen: [*, I, J]"""
+
+
+def test_a_star_before_two_axes_is_the_batch_and_axes_said_to_be_equal_are_one():
+    call = next(documented_calls(of_pairs, needed(of_pairs, "pair", "seen"), []))
+    assert (call["pair"], call["seen"]) == (["B", "L", "L", "c_pair"], ["B", "L", "L"])
+    names = ("pair", "seen")
+    assert documented_axes(of_pairs, names) == {"pair": ("batch", "I", "J", "C_pair"), "seen": ("batch", "I", "J")}
+
+    def of_any_rank(pair):
+        """pair: (*, width)"""
+
+    assert documented_axes(of_any_rank, ["pair"]) == {}

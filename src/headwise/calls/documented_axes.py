@@ -49,6 +49,8 @@ INTEGERS = r"\b{name}\b\W{{1,3}}(?:long|int(?:eger)?s?)\b"
 TRUTHS = r"\b{name}\b\W[^\n;:]{{0,40}}\bbool"
 # and behind that of one number for each sample, which counts its tokens
 COUNTED = SHAPE + r"[^\n]{{0,24}}\b(?:lengths?|number|count|valid|sizes?)\b"
+# two axes of one size
+EQUAL = re.compile(r"(?<![*+/-])(?<![*+/-] )\b([^\W\d]\w*) ?== ?([^\W\d]\w*)\b(?! ?[*+/-])")
 WAYS = 2
 # what an argument holds that is true or false
 TRUE = {"below": "2", "dtype": "bool"}
@@ -83,7 +85,7 @@ def documented_calls(
     needed = [name for name in every if name in axes]
     if not needed or needed[0] != every[0] or len(needed) < min(len(every), FEWEST):
         return
-    shapes = _symbols(axes, built, reading)
+    shapes = _symbols(_equalised(axes, text), built, reading)
     roles = {each.name: role_of(each) for each in called}
     for names in dict.fromkeys((tuple(name for name in roles if name in axes), tuple(needed))):
         looked_up = embedded({tree.name: tree for _, tree in reversed(written(target, {}))}, "forward", names)
@@ -97,6 +99,12 @@ def documented_calls(
                 numbers = {name: {"_ids": call[name], "below": below} for name in whole}
                 bools = (truths & call.keys()) - set(masked)
                 yield {**call, **numbers, **{name: {"_ids": call[name], **TRUE} for name in bools}}
+
+
+def _equalised(axes: Mapping[str, Sequence[str]], text: str) -> dict[str, list[str]]:
+    """The axes of each argument, under one name those that words say are of one size: `I == J`."""
+    first = {second: name for name, second in EQUAL.findall(text)}
+    return {name: [first.get(part, part) for part in parts] for name, parts in axes.items()}
 
 
 def _numbered(text: str, shapes: Mapping[str, Sequence[Any]]) -> set[str]:
@@ -187,8 +195,8 @@ def _symbols(
         name, _, times = part.partition("_times_")
         if times and (base := symbol(name)) in ("B", "D", "H", "d"):
             return f"{times}*{base}"
-        if type(given.get(part)) is int or isinstance(given.get(part), str):
-            return "D" if given[part] == width else given[part]
+        if (size := _size_of(part, given)) is not None:
+            return "D" if size == width else size
         is_image = set(SIDES.values()) <= {SIDES.get(word) for word in words}
         if low in SIDES and is_image:
             # an image that a class is built for is the one that comes
@@ -217,6 +225,14 @@ def _counted(axes: Mapping[str, Sequence[str]]) -> set[str]:
     """The words of widths that count places: what stands before another such word, as in (batch, features, dim)."""
     last = {parts: parts[-1] for parts in map(tuple, axes.values()) if parts[-1].lower() in WIDTH - SIDES.keys()}
     return {part for parts, width in last.items() for part in parts[:-1] if part != width}
+
+
+def _size_of(part: str, given: Mapping[str, Any]) -> Any:
+    """The size of the parameter that an axis has the name of; None: there is none. The case of a single letter counts:
+    in another it may stand for something else.
+    """
+    size = given.get(part, given.get(part.lower()) if len(part) > 1 else None)
+    return size if type(size) is int or isinstance(size, str) else None
 
 
 def _means(target: Any, name: str, reading: Reading | None, *, is_counted: bool) -> list[dict[str, Any]]:

@@ -57,6 +57,7 @@ def shapes_in(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, t
             ]
             for forms in ([form], BARE)
         )
+        bracketed = [_with_batch(parts) for parts in bracketed]
         # what no brackets hold is a shape where samples are spoken of
         every = [*bracketed, *(each for each in bare if (BATCH | {"n"}) & {part.lower() for part in each})]
         shape = next((parts for parts in every if _is_shape(parts)), [])
@@ -76,6 +77,11 @@ def _one_word(part: str) -> str:
     if (multiple := MULTIPLE.fullmatch(part)) is not None:
         return f"{multiple[2]}_times_{multiple[1]}"
     return part.replace(" ", "") if SUM.fullmatch(part) else part
+
+
+def _with_batch(parts: list[str]) -> list[str]:
+    """The axes, with the batch for a star before two others or more; before one alone it is any number of axes."""
+    return ["batch", *parts[1:]] if parts[0] == "*" and len(parts) > 2 else parts
 
 
 def kind_of(target: Any) -> Any:

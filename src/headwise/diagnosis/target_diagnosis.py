@@ -16,6 +16,7 @@ from headwise.diagnosis.check_runner import CheckRunner, failures_of
 from headwise.diagnosis.checks.causal_intent import unread_flags
 from headwise.diagnosis.checks.docstrings import comment_notes, docstring_notes
 from headwise.diagnosis.checks.edge_cases import is_for_halves
+from headwise.diagnosis.checks.empty_rows import spreading_rows
 from headwise.diagnosis.checks.forward_method import forward_suspects
 from headwise.diagnosis.checks.missing_imports import supplied_suspects
 from headwise.diagnosis.checks.transposed_scores import takes_weights, tell_once
@@ -194,6 +195,7 @@ def _examinations(
     if out:
         out[0].examined |= {} if apart is None else {"cross": apart}
         last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
+        spread = _repaired_rows(last)
         # what laws would show of a whole model, the classes that hold its attentions show by themselves
         is_shown = whole is not None and last.checks("classes", False, whole.holds, out)
         found_by_laws = last.checks.all("laws", model_suspects if is_shown else law_suspects, last)
@@ -201,7 +203,7 @@ def _examinations(
         for suspect in laws:
             last.repair(suspect)
         for exam in out:
-            exam.checks("proof", None, _prove, exam, laws if exam is last else [])
+            exam.checks("proof", None, _prove, exam, [*spread, *laws] if exam is last else [])
             if exam.is_understood:
                 exam.checks(COMPARISON, None, compare, exam)
             names = exam.checks("causal", list[str](), unread_flags, exam.run()) if exam.plan.switched else []
@@ -214,6 +216,14 @@ def _examinations(
         out += last.checks.all("sizes", _at_own_sizes, calls, out, user_files, checks)
         tell_once(out)
     return out
+
+
+def _repaired_rows(exam: Examination) -> list[Suspect]:
+    """What empty rows spread, which is put right before the laws are asked and the budget goes to classes inside."""
+    suspects: list[Suspect] = exam.checks.all("empty rows", spreading_rows, exam)
+    for suspect in suspects:
+        exam.repair(suspect)
+    return suspects
 
 
 def _at_own_sizes(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headwise.calls import Plan, parameters
 from headwise.dataflow import AttentionOps, Run, attentions
+from headwise.diagnosis.checks.empty_rows import without_nan
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.faults import FAULT
@@ -29,8 +30,6 @@ DENIED = re.compile(
     r"\bnot?\b|n't\b|\bonly\b|\btoo\b|\bnever\b|avoid|except|instead|rather|bfloat|float32|fp32|unsupported|不|仅",
     re.IGNORECASE,
 )
-# keys that a sample has at least
-FEWEST = 3
 # a score beyond this is one that a mask put there
 HIDDEN = 5000.0
 
@@ -53,11 +52,8 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
     all_attentions = attentions(run)
     if run.failure is None and run.output is not None and bool(run.output.isnan().any()) and all_attentions:
         entry = all_attentions[0].softmax or all_attentions[0].context
-        stand_ins = {entry.site: _without_nan(entry.function)}
-        # a mask of pairs leaves each query a key, and not each key a query
-        is_of_tokens = len([axis for axis in declared["shape"] if axis not in ("B", "1", 1)]) <= 1
-        spreads = is_of_tokens and _holds_no_number(rerun(plan=plan, more_change=_half_open(name, means)))
-        out.append(Suspect("empty-row-spreads" if spreads else "mask-empty-row", entry.span, stand_ins))
+        stand_ins = {entry.site: without_nan(entry.function)}
+        out.append(Suspect("mask-empty-row", entry.span, stand_ins))
     # what puts a fill right may hide that its number is too large
     halves = [_in_half(plan, way) for way in (rerun, as_written)]
     failures = [half.failure for half in halves if half is not None]
@@ -83,30 +79,6 @@ def is_for_halves(target: Any) -> bool:
     kind = target if isinstance(target, type) else type(target)
     dtypes = (parameter.default for parameter in parameters(target) if isinstance(target, type))
     return torch.float16 in dtypes or any(HALF.search(line) and not DENIED.search(line) for line in spoken(kind))
-
-
-def _half_open(name: str, means: str) -> Callable[[Any, dict[str, Any]], None]:
-    """A change that leaves each sample half of its keys, and FEWEST at least: a class may ask for some."""
-
-    def change(_: Any, options: dict[str, Any]) -> None:
-        mask = options.get(name)
-        if isinstance(mask, Tensor) and means == "lengths":
-            options[name] = mask.clamp(min=max(FEWEST, int(mask.max()) // 2 + 1))
-        elif isinstance(mask, Tensor) and mask.ndim:
-            count = max(FEWEST, mask.shape[-1] // 2 + 1)
-            options[name] = mask.clone()
-            options[name][..., :count] = {"attend": 1.0, "blocked": 0.0}.get(means, 0.0)
-
-    return change
-
-
-def _holds_no_number(run: Run) -> bool:
-    """Whether all that comes out for a sample is NaN, although a plan's mask leaves each sample a key."""
-    output = run.output
-    axes = [] if output is None else [axis for axis, size in enumerate(output.shape) if size == run.sizes.get("B")]
-    if output is None or len(axes) != 1:
-        return False
-    return bool(output.isnan().movedim(axes[0], 0).flatten(1).all(dim=1).any())
 
 
 def half_suspects(plan: Plan, run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
@@ -162,10 +134,6 @@ def _in_half(plan: Plan, rerun: Callable[..., Run], **options: Any) -> Run | Non
         return rerun(plan=plan, dtype=torch.float16, **options)
     except (RuntimeError, NotImplementedError, TypeError):
         return None
-
-
-def _without_nan(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **options: torch.nan_to_num(function(*args, **options), nan=0.0)
 
 
 def _within_range(name: str) -> Callable[..., Any]:
