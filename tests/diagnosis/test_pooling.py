@@ -149,3 +149,58 @@ def test_weights_of_slots_and_of_samples_that_are_no_tokens_are_left():
     assert not found_in(HEAD + slots, "Scored").faults
     among = SCORED.replace("softmax(1)", "softmax(1) * x.mean((1, 2), keepdim=True).softmax(0).squeeze(-1)")
     assert ("softmax-axis", line_of(HEAD + among, "scores.softmax")) not in blamed_in(HEAD + among, "Scored")
+
+
+WORDED = """class Attn(nn.Module):
+    def __init__(self, method, size):
+        super().__init__()
+        if method not in ("dot", "general"):
+            raise ValueError(method)
+        self.turn = nn.Linear(size, size) if method == "general" else nn.Identity()
+
+    def forward(self, state, memory):
+        return ((state * self.turn(memory)).sum(-1)).softmax(0)
+
+
+class Decoder(nn.Module):
+    def __init__(self, attention, vocabulary, size):
+        super().__init__()
+        self.words, self.rnn, self.attention = nn.Embedding(vocabulary, size), nn.GRU(size, size), Attn(attention, size)
+        self.out = nn.Linear(2 * size, vocabulary)
+
+    def forward(self, word, state, memory):
+        \"\"\"word: (1, B) ids; state: (1, B, H); memory: (S, B, H)\"\"\"
+        output, state = self.rnn(self.words(word), state)
+        weights = self.attention(output, memory)
+        context = (weights.unsqueeze(-1) * memory).sum(0)
+        return self.out(torch.cat((output.squeeze(0), context), -1)), state
+"""
+
+
+def test_scores_of_the_one_query_of_each_sample_are_shared_out_over_the_batch_behind_a_word_of_the_constructor():
+    assert found_in(HEAD + WORDED, "Decoder").faults == ()
+    wrong = HEAD + WORDED.replace("softmax(0)", "softmax(1)")
+    assert blamed_in(wrong, "Decoder") == [("softmax-axis", line_of(wrong, "softmax(1)"))]
+
+
+PACKED = """class Packed(nn.Module):
+    def __init__(self, vocabulary, width, dropout=0.1):
+        super().__init__()
+        self.words, self.rnn = nn.Embedding(vocabulary, width, padding_idx=0), nn.LSTM(width, width, batch_first=True)
+        self.score, self.dropout = nn.Linear(width, 1), dropout
+
+    def forward(self, ids):
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.words(ids), (ids != 0).sum(1).clamp(min=1), batch_first=True, enforce_sorted=False
+        )
+        h, _ = nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=ids.shape[1])
+        scores = self.score(h).squeeze(-1).masked_fill(ids == 0, -1e9)
+        weights = nn.functional.dropout(scores.softmax(1), self.dropout, self.training)
+        return (weights.unsqueeze(-1) * h).sum(1)
+"""
+
+
+def test_dropout_in_eval_is_found_where_memory_that_was_not_written_differs_too():
+    assert found_in(HEAD + PACKED, "Packed").faults == ()
+    wrong = HEAD + PACKED.replace(", self.training)", ")")
+    assert blamed_in(wrong, "Packed") == [("dropout-in-eval", line_of(wrong, "nn.functional.dropout"))]

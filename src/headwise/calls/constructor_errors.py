@@ -18,6 +18,7 @@ from headwise.calls.failed_statement import FailedStatement, place
 from headwise.calls.plan import Named
 from headwise.calls.roles import init_role
 from headwise.calls.signature import EMPTY, parameters
+from headwise.calls.source_hints import compared_words
 from headwise.calls.symbols import LEGEND, LETTERS
 from headwise.recording import Budget, is_out_of_memory
 
@@ -77,6 +78,7 @@ def _lessons(draft: Draft, error: Exception, params: Sequence[inspect.Parameter]
     if is_out_of_memory(error):
         yield from _lessened(draft)
     if isinstance(error, AssertionError | ValueError | NotImplementedError | TypeError | AttributeError):
+        yield from _worded(draft, at)
         yield from _switched(draft, at, params)
         yield from _filled(draft, at, params, target)
 
@@ -149,6 +151,17 @@ def _symbol(name: str, symbols: dict[str, Named]) -> str:
         else Named(symbol, "parameter", name, least=LEAST if init_role(name) == "length" else 0),
     )
     return symbol
+
+
+def _worded(draft: Draft, at: FailedStatement) -> Iterator[Draft]:
+    """A word for what was a size of its own, where the constructor compares something with words before it fails."""
+    compared = [pair for test in at.tests for pair in compared_words(test)]
+    sizes = [name for name, value in draft.init.items() if isinstance(value, str) and value == name]
+    for left, words in compared:
+        # a constructor may hand it on under another name
+        for name in [left] if left in sizes else sizes:
+            symbols = {symbol: named for symbol, named in draft.symbols.items() if symbol != name}
+            yield Draft({**draft.init, name: words[0]}, symbols)
 
 
 def _switched(draft: Draft, at: FailedStatement, params: Sequence[inspect.Parameter]) -> Iterator[Draft]:

@@ -24,7 +24,7 @@ from headwise.calls.submodules import Asked, asked_modules
 from headwise.calls.symbols import SIDES
 from headwise.source import nodes_of
 
-__all__ = ["Reading", "read"]
+__all__ = ["Reading", "compared_words", "read"]
 
 BATCH = frozenset({
     "b", "bs", "bsz", "batch", "batch_size", "nbatches", "n_batch", "nb", "n_b", "batchsize", "bz", "num_batch",
@@ -150,7 +150,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         dict(sorted(pair for _, tree in trees for pair in _counts(tree))),
         frozenset(multiplied),
         next((name for _, tree in trees for name in _parts(tree)), ""),
-        dict(sorted((pair for _, tree in trees for pair in _choices(tree)), key=lambda choice: len(choice[1]))),
+        dict(sorted((pair for _, tree in trees for pair in compared_words(tree)), key=lambda choice: len(choice[1]))),
         frozenset(name for _, tree in trees for name in _kernels(tree)),
         places,
         frozenset(name for _, tree in trees for name in argument_axes.asked(tree)),
@@ -252,7 +252,7 @@ def _is_share(node: ast.AST) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div)
 
 
-def _choices(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+def compared_words(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
     """What is compared with words: `method == "dot"`, `method in ["dot", "general"]`."""
     for node in nodes_of(tree):
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and last(node.left):

@@ -102,7 +102,8 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if run.record.failure is not None or not (attentions(run) or weighed_sums(run, free)):
         why = "faults_first" if exam.suspects else "not_followed"
         exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
-        return whole_suspects(exam) or _of_backward(exam, run) or _of_pooling(exam, run, free)
+        dropped = [] if exam.suspects else checks.all("dropout", dropping_suspects, exam.free, rerun)
+        return whole_suspects(exam) or dropped or _of_backward(exam, run) or _of_pooling(exam, run, free)
     exam.examined["causal"] = wants_causal(run) or looks_back(run) or Missed("doctor.missed.not_causal")
     # what is put right where there is a mask leaves the runs without one as they are
     fact = run.fact
@@ -143,8 +144,7 @@ def _of_backward(exam: Examination, run: Run) -> list[Suspect]:
     if run.record.failure is not None or exam.suspects or is_for_inference(type(run.target)):
         return []
     trained = again()
-    error = "" if trained.failure is not None else backward_error(trained)
-    if error:
+    if trained.failure is None and (error := backward_error(trained)):
         return exam.checks.all("gradients", broken_backward, trained, error, again)
     return exam.checks.all("gradients", cut_inputs, trained, again)
 

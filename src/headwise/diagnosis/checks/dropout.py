@@ -22,6 +22,8 @@ from headwise.source import made_at, option_of
 __all__ = ["drawn_suspects", "dropping_suspects", "has_dropout", "with_dropout"]
 
 SHARE = 0.4
+# what holds whatever the memory held before
+UNWRITTEN = frozenset({"empty", "empty_like", "new_empty", "empty_strided"})
 CONFIGURED = re.compile(r"(\b\w*drop\w*=)0\.0\b", re.IGNORECASE)
 
 
@@ -176,6 +178,8 @@ def _kept(entry: MarkedOp) -> dict[Site, Callable[..., Any]]:
 def _random_operation(first: Run, again: Run) -> MarkedOp | None:
     """The first operation that gives another result for the same inputs."""
     for a, b in zip(first.seen, again.seen, strict=False):
+        if a.last in UNWRITTEN:
+            continue
         for x, y in zip(a.outputs, b.outputs, strict=False):
             if (
                 x.value is not None

@@ -45,16 +45,28 @@ def pooled_over_samples(run: Run) -> list[Suspect]:
 
 
 def _axes_of(marks: Marks | None) -> Axes | None:
-    """The axis of samples and that of places, of one number for each token; None: it holds something else."""
-    if marks is None or marks.kind != "token" or bool((marks.arrays["t"] < 0).any()):
+    """The axis of samples and that of places, of one number for each token; None: it holds something else. A number for
+    a token and the one query of its sample is one for each token.
+    """
+    if marks is None or marks.kind not in ("token", "pair"):
         return None
-    t, f = marks.arrays["t"], marks.arrays["f"]
-    samples, places = ([axis for axis in range(t.ndim) if not is_constant(number, axis)]
-                       for number in (sample_of(t), place_of(t)))  # fmt: skip
-    if len(samples) != 1 or len(places) != 1 or samples == places:
+    if marks.kind == "token":
+        f, tokens = marks.arrays["f"], [marks.arrays["t"]]
+        if not all(is_constant(f, axis) for axis in range(f.ndim)):
+            return None
+    else:
+        # the queries stand at one place
+        tokens = [marks.arrays[name] for name in "xy" if len(_varying(place_of(marks.arrays[name])))]
+    if len(tokens) != 1 or bool((tokens[0] < 0).any()) or tokens[0].numel() != tokens[0].unique().numel():
         return None
-    is_one_score = all(is_constant(f, axis) for axis in range(f.ndim)) and t.numel() == t.unique().numel()
+    samples, places = _varying(sample_of(tokens[0])), _varying(place_of(tokens[0]))
+    is_one_score = len(samples) == len(places) == 1 and samples != places
     return (samples[0], places[0]) if is_one_score else None
+
+
+def _varying(numbers: Tensor) -> list[int]:
+    """The axes along which numbers are not the same."""
+    return [axis for axis in range(numbers.ndim) if not is_constant(numbers, axis)]
 
 
 def _goes_over(softmax: MarkedOp, rank: int) -> int | None:
