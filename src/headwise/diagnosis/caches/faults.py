@@ -17,7 +17,7 @@ from headwise.dataflow import (
     MarkedOp,
     axes_of,
 )
-from headwise.diagnosis.caches.decoding_calls import attention_of, in_call, is_falling, joins
+from headwise.diagnosis.caches.decoding_calls import attention_of, in_call, is_falling, joins, places_of
 from headwise.diagnosis.caches.failed_calls import raised_suspects
 from headwise.diagnosis.caches.law import (
     TOKENS,
@@ -32,6 +32,7 @@ from headwise.diagnosis.caches.law import (
 from headwise.diagnosis.caches.masks import unmasked_suspects
 from headwise.diagnosis.caches.uncached_results import lost_suspects
 from headwise.diagnosis.caches.wrong_operations import transplanted_suspects, unexplained_suspects
+from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.examination import Examination
@@ -171,10 +172,16 @@ def _weighed(suspect: Suspect, breach: Breach, decoder: Decoder) -> Suspect:
 
 
 def _is_segment_memory(decoder: Decoder, breach: Breach) -> bool:
-    """Whether what holds tokens is cut off from its gradient; weights that are kept to be looked at hold none."""
+    """Whether what holds tokens is cut off from its gradient, and those are the latest ones; weights that are kept to
+    be looked at hold none.
+    """
     decoded = decoder.parts(breach.way, breach.cuts, recorded=True)
     cut_off = [entry for entry in in_call(decoded, 0) if entry.last == "detach"]
-    return any(marks is not None and marks.kind == "token" for entry in cut_off for marks in entry.output_marks)
+    if not any(marks is not None and marks.kind == "token" for entry in cut_off for marks in entry.output_marks):
+        return False
+    attention, end = attention_of(decoded, breach.at), sum(breach.cuts[: breach.at + 1])
+    places = [] if attention is None else [places_of(side.t) for side in sides(attention) if side.name != "q"]
+    return all(kept == set(range(min(kept, default=end), end)) for kept in places)
 
 
 def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:

@@ -155,18 +155,19 @@ def lost_suspects(decoder: Decoder, breach: Breach, decoded: Decoded, attention:
         return []
     transplants = Transplants(decoder, breach.cuts)
     stand_ins: dict[Site, Callable[..., Any]] = {}
-    spans, dropped = [], []
+    spans, dropped, latest = [], [], dict[Site, Callable[..., Any]]()
     lost = [each for each in sides(attention) if each.name != "q" and not places_of(each.t) >= set(range(end))]
     for side in lost:
-        chain = [
-            entry
-            for entry in chain_of(decoded.run, side.entry, side.operand)
-            if entry.at >= decoded.bounds[breach.at] and entry.at < side.entry.at
-        ]
+        way = [entry for entry in chain_of(decoded.run, side.entry, side.operand) if entry.at < side.entry.at]
+        chain = [entry for entry in way if entry.at >= decoded.bounds[breach.at]]
+        # what is kept of a call may be too little
+        earlier = [entry for entry in way if entry.at < decoded.bounds[breach.at]]
         joined = [each for each in chain if joins(each)]
         new_entries = chain[: chain.index(joined[0])] if joined else chain
         uncached = [entry for entry in new_entries if transplants.is_known(entry)]
-        dropped += [each.span for each in chain if drops(each, end)]
+        cut = [entry for entry in earlier if drops(entry, sum(breach.cuts[: breach.at]))]
+        dropped += [entry.span for entry in (*(entry for entry in chain if drops(entry, end)), *cut)]
+        latest |= {entry.site: _latest(entry.function) for entry in cut}
         spans += [each.span for each in joined[:1]] or [side.entry.span]
         if uncached:
             stand_ins |= transplants.widened(uncached[-1], in_call(decoded, breach.at))
@@ -175,7 +176,7 @@ def lost_suspects(decoder: Decoder, breach: Breach, decoded: Decoded, attention:
         return []
     own_joins = [entry.span for entry in in_call(decoded, breach.at) if joins(entry)]
     span = next((each for each in spans if each in own_joins), (own_joins or spans)[0])
-    tried = [stand_ins, _handed(decoder, breach, decoded, lost)]
+    tried = [latest, stand_ins, _handed(decoder, breach, decoded, lost)]
     right = next((each for each in tried if each and _is_right(decoder, breach, each)), None)
     return [
         Suspect(
@@ -183,6 +184,22 @@ def lost_suspects(decoder: Decoder, breach: Breach, decoded: Decoded, attention:
             proved=right is not None, evidence=f"{breach.distance:.4g}",
         )
     ]  # fmt: skip
+
+
+def _latest(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that takes some entries along an axis, the first ones or others, and gives as many of the last."""
+
+    def right(whole: Tensor, *args: Any, **options: Any) -> Tensor:
+        part: Tensor = function(whole, *args, **options)
+        shorter = [
+            axis for axis in range(whole.ndim) if part.ndim == whole.ndim and part.shape[axis] < whole.shape[axis]
+        ]
+        if len(shorter) != 1:
+            return part
+        count = part.shape[shorter[0]]
+        return whole.narrow(shorter[0], whole.shape[shorter[0]] - count, count)
+
+    return right
 
 
 def _is_right(decoder: Decoder, breach: Breach, stand_ins: dict[Site, Callable[..., Any]]) -> bool:

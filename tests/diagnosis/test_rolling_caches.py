@@ -1,0 +1,48 @@
+"""A cache that rolls keeps the latest tokens; which ones it keeps is no choice."""
+
+from math import sqrt
+
+import pytest
+import torch
+from torch import nn
+
+import headwise as hw
+
+
+class Rolling(nn.Module):
+    """Causal attention to the last tokens; the state holds as many, cut off from their gradient."""
+
+    latest = True
+
+    def __init__(self, width, heads, window):
+        super().__init__()
+        self.heads, self.window = heads, window
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x, state=None):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        start = 0 if state is None else state["seen"]
+        if state is not None:
+            k, v = torch.cat([state["k"], k], 2), torch.cat([state["v"], v], 2)
+        end = start + x.shape[1]
+        distance = torch.arange(start, end)[:, None] - torch.arange(end - k.shape[2], end)
+        scores = q @ k.transpose(-2, -1) / sqrt(q.shape[-1])
+        scores = scores.masked_fill((distance < 0) | (distance >= self.window), float("-inf"))
+        context = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        kept = slice(-self.window, None) if self.latest else slice(self.window)
+        keys = k[:, :, kept].detach()
+        return self.out(context), {"k": keys, "v": v[:, :, kept].detach(), "seen": end}
+
+
+class Oldest(Rolling):
+    """Keeps the first ones."""
+
+    latest = False
+
+
+@pytest.mark.parametrize(("kind", "faults"), [(Rolling, []), (Oldest, ["cache-lost"])])
+def test_a_window_of_the_first_tokens_is_no_memory_of_a_segment(kind, faults):
+    found = hw.doctor(kind)
+    assert [fault.kind for fault in found.faults] == faults
+    assert all("keys = k[:, :, kept]" in fault.source for fault in found.faults)
+    assert found.verdict == ("faulty" if faults else "sound")
