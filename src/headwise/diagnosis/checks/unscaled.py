@@ -97,10 +97,12 @@ def _is_of_tables(run: Run, scale: Scale) -> bool:
 
 
 def is_bucketed(run: Run, scale: Scale) -> bool:
-    """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled."""
+    """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled; or
+    left out, where the queries are of another input than the keys.
+    """
     # torch's own function is given the bias itself
     added = [scale.attention.context] if scale.attention.fused else scale.attention.path
-    if any(maker.last == "embedding" for maker in made_from(run, added)):
+    if any(maker.last == "embedding" for maker in made_from(run, added)) or _leaves_table(run, scale):
         return True
     taken = [parameter.name for parameter in parameters(callee(run.plan.target)) if call_role(parameter.name) == "bias"]
     if not taken or says_root(scale) or keeps_scale(run, scale, scale.width**-0.5):
@@ -109,6 +111,16 @@ def is_bucketed(run: Run, scale: Scale) -> bool:
     projections = [each.projection for name, each in makings(run, scale.attention).items() if name in "qk"]
     is_plain = all(projection is not None and len(projection.tensors) < LINEAR for projection in projections)
     return is_plain or any("pos" in name for name in taken)
+
+
+def _leaves_table(run: Run, scale: Scale) -> bool:
+    """Whether the module of scores has a table of a number for each head that a call with two inputs leaves unread."""
+    if scale.attention.scores is None or len(run.known) < len("qk"):
+        return False
+    tables = [value for value in attributes_of(run, scale.attention.scores).get("_modules", {}).values()
+              if isinstance(value, nn.Embedding) and value.embedding_dim == run.sizes.get("H")]  # fmt: skip
+    read = {tensor.untyped_storage().data_ptr() for entry in run.seen for tensor in entry.tensors}
+    return any(table.weight.untyped_storage().data_ptr() not in read for table in tables)
 
 
 def attributes_of(run: Run, entry: MarkedOp) -> Mapping[str, Any]:
