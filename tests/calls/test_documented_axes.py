@@ -130,6 +130,7 @@ def test_where_an_argument_is_not_told_there_is_no_call():
         ("x: (batch, n, 3)", ["B", "L", 3]),
         ("x: [batch_size, in_channels, height, width]", ["B", "D", "h", "w"]),
         ("x: (batch, features, dim)", ["B", "L", "D"]),
+        ("x: (batch, rows, columns, dim), where only if rows == columns", ["B", "L", "S", "D"]),
         ("x    - batch, tokens, dim (of a text)", ["B", "L", "D"]),
     ],
 )

@@ -72,6 +72,7 @@ def test_parts_that_never_learn_are_a_fault(tmp_path, before, after):
         (CUT, "h"),
         ("h = self.upper(h.detach())", "h = self.upper(h.detach() + self.words(ids))"),
         ("h.detach())", "h.detach())  # the encoder is frozen"),
+        ("h.detach())", "h.detach())  # 主干冻结"),
         ("        h = self.upper", "        # only the upper half is trained\n        h = self.upper"),
         (
             "        h = self.upper(h.detach())\n",
@@ -84,7 +85,17 @@ def test_parts_that_never_learn_are_a_fault(tmp_path, before, after):
         (LAST, "        return self.classes(h.mean(dim=1)), self.lower(self.words(ids)).mean(dim=1)\n"),
         (MADE, f"{MADE}        self.words.weight.requires_grad = False\n"),
     ],
-    ids=["none", "another way", "frozen", "said", "an option", "another method", "two results", "no parameters"],
+    ids=[
+        "none",
+        "another way",
+        "frozen",
+        "frozen, in Chinese",
+        "said",
+        "an option",
+        "another method",
+        "two results",
+        "no parameters",
+    ],
 )
 def test_parts_that_are_not_to_learn_are_left(tmp_path, before, after):
     source = MODEL.replace(before, after)

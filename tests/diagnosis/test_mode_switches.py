@@ -70,10 +70,16 @@ def test_what_each_eval_adds_to_a_weight_is_a_fault(tmp_path, changes, part):
             (CALL, f"{CALL}        self.ema.mul_(0.9).add_(self.out_proj.bias.detach(), alpha=0.1)\n"),
             ("return out if", "out = out + self.ema\n        return out if"),
         ],
+        # a schedule that goes on with each epoch
+        [
+            (BASE, f'        self.register_buffer("heat", torch.tensor(5.0))\n{BASE}'),
+            (CALL, f"{CALL}        self.heat.mul_(0.9 if mode else 1.0)\n"),
+            ("return out if", "out = out * self.heat\n        return out if"),
+        ],
         # the mode of a part alone
         [(FLAG, f"{FLAG}        self.qkv_proj.eval()\n")],
     ],
-    ids=["merged once", "kept apart", "drawn", "an average", "a part in eval mode"],
+    ids=["merged once", "kept apart", "drawn", "an average", "a schedule", "a part in eval mode"],
 )
 def test_other_switches_are_left(tmp_path, changes):
     assert faults_of(tmp_path, changed(*changes)) == []

@@ -51,6 +51,8 @@ TRUTHS = r"\b{name}\b\W[^\n;:]{{0,40}}\bbool"
 COUNTED = SHAPE + r"[^\n]{{0,24}}\b(?:lengths?|number|count|valid|sizes?)\b"
 # two axes of one size
 EQUAL = re.compile(r"(?<![*+/-])(?<![*+/-] )\b([^\W\d]\w*) ?== ?([^\W\d]\w*)\b(?! ?[*+/-])")
+# what stands before such words where they hold of some calls alone
+CONDITION = re.compile(r"(?:\b(?:if|when|unless|only|where|while)\b|若|当|仅|如果)[^.;\n]*$", re.IGNORECASE)
 WAYS = 2
 # what an argument holds that is true or false
 TRUE = {"below": "2", "dtype": "bool"}
@@ -103,7 +105,8 @@ def documented_calls(
 
 def _equalised(axes: Mapping[str, Sequence[str]], text: str) -> dict[str, list[str]]:
     """The axes of each argument, under one name those that words say are of one size: `I == J`."""
-    first = {second: name for name, second in EQUAL.findall(text)}
+    said = [pair for pair in EQUAL.finditer(text) if CONDITION.search(text[: pair.start()].rpartition("\n")[2]) is None]
+    first = {pair[2]: pair[1] for pair in said}
     return {name: [first.get(part, part) for part in parts] for name, parts in axes.items()}
 
 

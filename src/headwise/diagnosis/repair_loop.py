@@ -149,7 +149,8 @@ def _of_sums(exam: Examination, run: Run, free: Run) -> list[Suspect]:
 
 def _ordered(exam: Examination, free: Run) -> list[Suspect]:
     """What is wrong with the order in which tokens see each other; a note where an option says so."""
-    suspects = ([] if exam.is_published else lost_triangles(exam, free)) or order_suspects(free)
+    suspects = [] if exam.is_published else exam.checks.all("mask", lost_triangles, exam, free)
+    suspects = suspects or order_suspects(free)
     is_meant = any(suspect.general in TURNED for suspect in suspects) and is_option(
         exam.free, exam.user_files, suspects[0].general
     )

@@ -27,7 +27,8 @@ MEANT = re.compile(
     r"froz|freez|teacher|student|pre-?train|(?:^|[^a-z])ema(?:$|[^a-z])|momentum|stop[ _-]?grad|\bprob(?:e|es|ing)\b"
     r"|fine-?tun|(?:no|not|without|never|don't|only)\b.{0,30}(?:gradient|grad\b|train|learn|backprop|updat)|requires_grad"
     r"|train.{0,30}\bonly|truncat|bptt|straight[ _-]?through|memor|cache|carry|recurren|separate|stage|altern"
-    r"|(?<!\.)detach|\bsave\b|\.\w+\.parameters\(\)",
+    r"|(?<!\.)detach|\bsave\b|\.\w+\.parameters\(\)"
+    r"|冻结|预训练|教师|学生|不更新|不训练|不参与|不回传|停止梯度|只训练|仅训练|截断|动量|缓存|记忆|微调|探针|阶段",
     re.IGNORECASE,
 )
 

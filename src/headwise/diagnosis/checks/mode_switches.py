@@ -54,7 +54,7 @@ def switched_modes(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         error = distance(first.output, again.output)
         if weights.keys() != kept.keys() or error <= NEAR:
             continue
-        if any(weights[name].shape == kept[name].shape and _parts(weights[name], kept[name]) for name in kept):
+        if any(weights[name].shape == kept[name].shape and _weights_differ(weights[name], kept[name]) for name in kept):
             written = _written(again.target, files)
             said = {"how": "switched"}
             return [Suspect("mode-changes-weights", written or place, said=said, proved=True, evidence=f"{error:.4g}")]
@@ -84,31 +84,32 @@ def _after(rerun: Callable[..., Run], modes: Sequence[bool]) -> tuple[Run, dict[
     weights: dict[str, Tensor] = {}
 
     def change(target: Any, _: dict[str, Any]) -> None:
-        target.train()
         with torch.no_grad(), seeded(0):
-            for param in target.parameters():
-                if param.requires_grad and param.is_floating_point():
-                    param.add_(torch.randn_like(param), alpha=MOVED)
-            before = _numbers()
             try:
+                target.train()
+                for param in target.parameters():
+                    if param.requires_grad and param.is_floating_point():
+                        param.add_(torch.randn_like(param), alpha=MOVED)
+                before = _next_random_numbers()
                 for mode in modes:
                     target.train() if mode else target.eval()
             except Exception:  # noqa: BLE001  user code may raise anything
                 return
-            if _numbers() == before:
-                weights.update({name: tensor.detach().clone() for name, tensor in target.state_dict().items()})
+            if _next_random_numbers() == before:
+                # a buffer may be a schedule, as of a temperature
+                weights.update({name: param.detach().clone() for name, param in target.named_parameters()})
 
     return rerun(more_change=change), weights
 
 
-def _numbers() -> list[float]:
+def _next_random_numbers() -> list[float]:
     """The next random numbers of torch, of Python and of NumPy, which stay the next."""
     with seeded():
         numpy = sys.modules.get("numpy")
         return [float(torch.rand(())), random.random(), 0.0 if numpy is None else float(numpy.random.random())]
 
 
-def _parts(a: Tensor, b: Tensor) -> bool:
+def _weights_differ(a: Tensor, b: Tensor) -> bool:
     """Whether two weights differ."""
     return a.is_floating_point() and distance(a, b) > NEAR
 

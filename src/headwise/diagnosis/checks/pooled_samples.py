@@ -104,13 +104,13 @@ def _contracts_tokens(entry: MarkedOp, weights: set[int]) -> bool:
 
 def _adds_up_tokens(run: Run, product: MarkedOp, weights: set[int]) -> bool:
     """Whether what weights are multiplied with is added up along their places, and not along their samples."""
-    at = next(at for at, tensor in enumerate(product.inputs) if tensor.number in weights)
-    axes, rank = _axes_of(product.given[at]), len(product.outputs[0].shape)
-    if axes is None or len(product.inputs) != 2:
+    at = next((at for at, tensor in enumerate(product.inputs) if tensor.number in weights), None)
+    axes, rank = None if at is None else _axes_of(product.given[at]), len(product.outputs[0].shape)
+    if at is None or axes is None or len(product.inputs) != 2:
         return False
     sample, place = (axis + rank - len(product.inputs[at].shape) for axis in axes)
     for total in (op for op in run.seen if op.at > product.at and op.last == "sum" and op.taken & product.results):
-        dim = total.options.get("dim", total.args[1] if len(total.args) > 1 else None)
+        dim = total.options.get("dim", total.options.get("axis", total.args[1] if len(total.args) > 1 else None))
         dims = {axis % rank for axis in ([dim] if isinstance(dim, int) else dim or []) if isinstance(axis, int)}
         return place in dims and sample not in dims
     return False

@@ -38,7 +38,8 @@ def table_suspects(exam: Any, free: Run) -> list[Suspect]:
     name; that the table's padding is seen is proved by what it changes in the output. Numbers that only the plan of the
     call chose say nothing.
     """
-    for padding in paddings(free):
+    # of an object that is built, the number may be that of who built it
+    for padding in paddings(free) if isinstance(free.plan.target, type) else ():
         tables = table_paddings(free, padding)
         number = next(iter(tables)) if len(tables) == 1 else None
         if number is None or number == padding.number or not meets_scores(free, padding.entry):
