@@ -2,8 +2,7 @@
 
 import pytest
 
-import headwise as hw
-from tests.diagnosis.written import line_of
+from tests.diagnosis.written import faults_in_file, line_of
 
 MODEL = """import torch
 from torch import nn
@@ -40,15 +39,6 @@ MADE = "        self.words = nn.Embedding(vocab_size, width)\n"
 LAST = "        return self.classes(h.mean(dim=1))\n"
 
 
-def faults_of(tmp_path, source):
-    """The kinds and the lines of the faults of a class in a file."""
-    file = tmp_path / "written.py"
-    file.write_text(source, encoding="utf-8")
-    report = hw.doctor(f"{file}:Documents")
-    assert report.faults or report.verdict == "sound"
-    return [(fault.kind, fault.line) for fault in report.faults]
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -63,7 +53,7 @@ def faults_of(tmp_path, source):
 )
 def test_parts_that_never_learn_are_a_fault(tmp_path, before, after):
     source = MODEL.replace(before, after) if before else MODEL
-    assert faults_of(tmp_path, source) == [("gradient-cut", line_of(source, "detach()"))]
+    assert faults_in_file(tmp_path, "Documents", source) == [("gradient-cut", line_of(source, "detach()"))]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +92,7 @@ def test_parts_that_are_not_to_learn_are_left(tmp_path, before, after):
     assert source != MODEL
     if "self.cuts" in after:
         source = source.replace("heads=3):", "heads=3, cuts=True):").replace(MADE, f"{MADE}        self.cuts = cuts\n")
-    assert faults_of(tmp_path, source) == []
+    assert faults_in_file(tmp_path, "Documents", source) == []
 
 
 def test_an_encoder_that_others_have_trained_is_left(tmp_path):
@@ -114,4 +104,4 @@ def test_an_encoder_that_others_have_trained_is_left(tmp_path):
     lower = MADE.replace("vocab_size", "60") + "        self.mixed = Pooled(width, heads)\n"
     lower = f"class Lower(nn.Module):\n    def __init__(self, width, heads):\n        super().__init__()\n{lower}"
     lower += "\n    def forward(self, ids):\n        return self.mixed(self.words(ids))\n\n\n"
-    assert faults_of(tmp_path, source.replace("class Documents", f"{lower}class Documents")) == []
+    assert faults_in_file(tmp_path, "Documents", source.replace("class Documents", f"{lower}class Documents")) == []

@@ -2,9 +2,8 @@
 
 import pytest
 
-import headwise as hw
 from tests.diagnosis.kinds import TEMPLATES
-from tests.diagnosis.written import line_of
+from tests.diagnosis.written import faults_in_file, line_of
 
 RIGHT = TEMPLATES["GENERATES"].text
 CROP = "ids[:, -self.block_size :]"
@@ -16,15 +15,6 @@ NEW = "logits[:, -1].softmax(dim=-1).multinomial(1)"
 FILLED = """kept = ids[:, -self.block_size :]
             filled = torch.nn.functional.pad(kept, (0, self.block_size - kept.shape[1]))
             logits = self(filled)[:, : kept.shape[1]]"""
-
-
-def faults_of(tmp_path, source):
-    """The kinds and the lines of the faults of a class in a file."""
-    file = tmp_path / "written.py"
-    file.write_text(source, encoding="utf-8")
-    report = hw.doctor(f"{file}:Attention")
-    assert report.faults or report.verdict == "sound"
-    return [(fault.kind, fault.line) for fault in report.faults]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +33,7 @@ def test_a_text_that_is_cropped_to_its_first_tokens_is_a_fault(tmp_path, changes
     for right, wrong in changes:
         assert right in source
         source = source.replace(right, wrong)
-    assert faults_of(tmp_path, source) == [("generation-window", line_of(source, part))]
+    assert faults_in_file(tmp_path, "Attention", source) == [("generation-window", line_of(source, part))]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +51,7 @@ def test_a_text_that_is_cropped_to_its_first_tokens_is_a_fault(tmp_path, changes
 def test_other_windows_are_left(tmp_path, before, after):
     source = RIGHT.replace(before, after) if before else RIGHT
     assert source != RIGHT or not before
-    assert faults_of(tmp_path, source) == []
+    assert faults_in_file(tmp_path, "Attention", source) == []
 
 
 CACHED = """import torch
@@ -100,4 +90,4 @@ class Attention(nn.Module):
 
 
 def test_a_cache_that_takes_token_after_token_is_left(tmp_path):
-    assert faults_of(tmp_path, CACHED) == []
+    assert faults_in_file(tmp_path, "Attention", CACHED) == []

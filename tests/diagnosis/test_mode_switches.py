@@ -2,9 +2,8 @@
 
 import pytest
 
-import headwise as hw
 from tests.diagnosis.kinds import TEMPLATES
-from tests.diagnosis.written import line_of
+from tests.diagnosis.written import faults_in_file, line_of
 
 RIGHT = TEMPLATES["MERGED"].text
 MERGES = "            elif not mode and not self.merged:\n"
@@ -13,15 +12,6 @@ TAKEN = "                self.out_proj.weight -= self.lora_b @ self.lora_a\n"
 BASE = "        self.n_heads, self.merged"
 CALL = "        super().train(mode)\n"
 FLAG = "        self.merged = not mode\n"
-
-
-def faults_of(tmp_path, source):
-    """The kinds and the lines of the faults of a class in a file."""
-    file = tmp_path / "written.py"
-    file.write_text(source, encoding="utf-8")
-    report = hw.doctor(f"{file}:Attention")
-    assert report.faults or report.verdict == "sound"
-    return [(fault.kind, fault.line) for fault in report.faults]
 
 
 def changed(*changes):
@@ -44,7 +34,7 @@ def changed(*changes):
 )
 def test_what_each_eval_adds_to_a_weight_is_a_fault(tmp_path, changes, part):
     source = changed(*changes)
-    assert faults_of(tmp_path, source) == [("mode-changes-weights", line_of(source, part))]
+    assert faults_in_file(tmp_path, "Attention", source) == [("mode-changes-weights", line_of(source, part))]
 
 
 @pytest.mark.parametrize(
@@ -82,4 +72,4 @@ def test_what_each_eval_adds_to_a_weight_is_a_fault(tmp_path, changes, part):
     ids=["merged once", "kept apart", "drawn", "an average", "a schedule", "a part in eval mode"],
 )
 def test_other_switches_are_left(tmp_path, changes):
-    assert faults_of(tmp_path, changed(*changes)) == []
+    assert faults_in_file(tmp_path, "Attention", changed(*changes)) == []

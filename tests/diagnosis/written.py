@@ -2,6 +2,7 @@
 
 import textwrap
 
+import headwise as hw
 from headwise.diagnosis.target_diagnosis import diagnosed
 from tests.diagnosis.mutants import loaded
 from tests.diagnosis.operators import Host
@@ -71,3 +72,12 @@ def marked(source, kind):
 def line_of(source, part):
     """The first line with a text, from 1."""
     return next(at for at, line in enumerate(source.splitlines(), 1) if part in line)
+
+
+def faults_in_file(folder, name, source):
+    """The kinds and the lines of the faults of a class in a file of its own, which is sound where it has none."""
+    file = folder / "written.py"
+    file.write_text(source, encoding="utf-8")
+    report = hw.doctor(f"{file}:{name}")
+    assert report.faults or report.verdict == "sound"
+    return [(fault.kind, fault.line) for fault in report.faults]

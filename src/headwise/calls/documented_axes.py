@@ -185,7 +185,7 @@ def _symbols(
         part for name, parts in axes.items() if call_role(name) in ("mask", "lengths", "ids") for part in parts
     }
     # what stands behind the tokens of inputs and nowhere else is a width, whatever it is called
-    has_features = max(map(len, inputs), default=0) > len("BL")
+    has_features = max(map(len, inputs), default=0) > 2
     widths = {parts[-1] for parts in inputs if has_features and len(parts) > 1} - inner
     lengths, counted = list[str](), _counted(axes)
 

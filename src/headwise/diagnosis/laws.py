@@ -102,8 +102,9 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     if run.record.failure is not None or not (attentions(run) or weighed_sums(run, free)):
         why = "faults_first" if exam.suspects else "not_followed"
         exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
-        dropped = [] if exam.suspects else checks.all("dropout", dropping_suspects, exam.free, rerun)
-        return whole_suspects(exam) or dropped or _of_backward(exam, run) or _of_pooling(exam, run, free)
+        out = whole_suspects(exam)
+        out = out or ([] if exam.suspects else checks.all("dropout", dropping_suspects, exam.free, rerun))
+        return out or _of_backward(exam, run) or _of_pooling(exam, run, free)
     exam.examined["causal"] = wants_causal(run) or looks_back(run) or Missed("doctor.missed.not_causal")
     # what is put right where there is a mask leaves the runs without one as they are
     fact = run.fact

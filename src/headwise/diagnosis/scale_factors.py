@@ -66,7 +66,7 @@ def _scale(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> Scale:
     normed = False
     by_name = {side.name: chain_of(first, side.entry, side.operand) for side in sides(a)}
     sides_by_name = {side.name: chain_of(second, side.entry, side.operand) for side in sides(b)}
-    shared = {each.at for each in by_name.get("v", [])}
+    shared = {op.at for op in by_name.get("v", [])}
     for name in "qk":
         for mine, entry in zip(by_name.get(name, []), sides_by_name.get(name, []), strict=False):
             if mine.at in shared or mine.joint is not None or mine.is_movement:
@@ -101,12 +101,12 @@ class _Way:
 
 
 def _way(a: AttentionOps, b: AttentionOps) -> _Way:
-    ways = [way_of(each) for each in (a, b)]
+    ways = [way_of(attention) for attention in (a, b)]
     mines, others = (
         list(attention.path) if way is None else sorted((*way.way, *way.sums), key=lambda op: op.at)
         for way, attention in zip(ways, (a, b), strict=True)
     )
-    sums = {each.at for way in ways if way is not None for each in way.sums}
+    sums = {total.at for way in ways if way is not None for total in way.sums}
     out = _Way([])
     for mine, entry in zip(mines, others, strict=False):
         if mine is a.softmax or (a.softmax is None and mine.last in EXPONENTIALS):
@@ -139,12 +139,12 @@ def _is_many(attention: AttentionOps) -> bool:
 
 def _is_passed(run: Run, attention: AttentionOps, name: str, entry: MarkedOp) -> bool:
     """Whether all of an operand passes an operation; what only a part passes, as in a rotation, is no scale."""
-    side = next(each for each in sides(attention) if each.name == name)
-    place = next(at for at, each in enumerate(side.entry.tensors) if each is side.operand)
+    side = next(operand for operand in sides(attention) if operand.name == name)
+    place = next(at for at, tensor in enumerate(side.entry.tensors) if tensor is side.operand)
     ahead, met = [(side.entry.at, side.entry.inputs[place].number)], {entry.at}
     while ahead:
         before, number = ahead.pop()
-        entries = [each for each in makers(run, before, number) if each.handed_on]
+        entries = [maker for maker in makers(run, before, number) if maker.handed_on]
         if not entries:
             return False
         maker = entries[0]
@@ -163,7 +163,7 @@ def _is_of_layer(run: Run, attention: AttentionOps, entry: MarkedOp) -> bool:
     if attention.scores is None or module == attention.scores.operation.module:
         return False
     inside = [op for op in run.seen if op.operation.module == module and op.at < entry.at]
-    is_projected = any(any(isinstance(t, nn.Parameter) for t in each.tensors) for each in inside)
+    is_projected = any(any(isinstance(t, nn.Parameter) for t in op.tensors) for op in inside)
     return is_projected and any(m is None for m in entry.given)
 
 

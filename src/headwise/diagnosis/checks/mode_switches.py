@@ -55,7 +55,7 @@ def switched_modes(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         if weights.keys() != kept.keys() or error <= NEAR:
             continue
         if any(weights[name].shape == kept[name].shape and _weights_differ(weights[name], kept[name]) for name in kept):
-            written = _written(again.target, files)
+            written = _place_of_write(again.target, files)
             said = {"how": "switched"}
             return [Suspect("mode-changes-weights", written or place, said=said, proved=True, evidence=f"{error:.4g}")]
     return []
@@ -114,7 +114,7 @@ def _weights_differ(a: Tensor, b: Tensor) -> bool:
     return a.is_floating_point() and distance(a, b) > NEAR
 
 
-def _written(target: nn.Module, files: set[str]) -> Span | None:
+def _place_of_write(target: nn.Module, files: set[str]) -> Span | None:
     """Where one more eval() writes into a weight, or one after train(); None: not known."""
     storages = {tensor.untyped_storage().data_ptr() for tensor in (*target.parameters(), *target.buffers())}
     places: list[Span] = []
