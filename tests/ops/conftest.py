@@ -10,7 +10,7 @@ from headwise.ops import blockwise, flex, strips, workspace
 
 @pytest.fixture(scope="class")
 def tiny_tiles() -> Iterator[None]:
-    sizes = ((strips, "BLOCK", 2), (strips, "ROWS", 4), (blockwise, "SCORES", 16), (workspace, "BLOCK", 2))
+    sizes = ((strips, "BLOCK", 2), (strips, "ROWS", 4), (blockwise, "BYTES", 64), (workspace, "BLOCK", 2))
     with pytest.MonkeyPatch.context() as patch:
         for module, name, size in sizes:
             patch.setattr(module, name, size)

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,7 +19,7 @@ from headwise.ops import blockwise, reference, workspace
 from headwise.ops import strips as strips_file
 from headwise.ops.call import checked
 from headwise.ops.dropout import Drops
-from headwise.ops.strips import strips
+from headwise.ops.strips import Bounds, strips
 from headwise.testing import assert_within_budget, exact_attention, plain_attention
 from tests.cases import DIFFERENT, MASKS, RULES, Shape, rules, tensors
 
@@ -180,9 +181,9 @@ def test_drops_have_the_share_they_say_and_no_pattern(chance: float) -> None:
 
 
 def test_strips_do_not_drop_alike() -> None:
-    q = torch.zeros(1, 4, 2048, 4)
+    q = torch.zeros(1, 2, 2048, 4)
     parts = blockwise.kept(checked(q, q, q), Drops(0.5, 5)).chunk(4, dim=2)
-    assert len(strips(None, Sizes(1, 4, 2048, 2048), 1, blockwise.SCORES)) == len(parts)
+    assert len(strips(None, Sizes(1, 2, 2048, 2048), 1, Bounds(blockwise.BYTES // 4))) == len(parts)
     for n, part in enumerate(parts):
         for other in parts[:n]:
             assert abs(float(((2 * part - 1) * (2 * other - 1)).mean())) < 5 / math.sqrt(part.numel())
@@ -230,7 +231,7 @@ def test_no_tensor_grows_with_the_square_of_the_length() -> None:
         q = torch.randn(1, 1, 8192, 8, requires_grad=True)
         with Largest() as most:
             hw.attention(q, q, q, mask=mask, dropout=0.1).sum().backward()
-        assert most.elements <= blockwise.SCORES < 8192**2
+        assert 4 * most.elements <= blockwise.BYTES < 4 * 8192**2
 
 
 @pytest.mark.parametrize("given", [0.0, math.nan], ids=["by torch's kernel", "without it"])
@@ -239,7 +240,7 @@ def test_no_tensor_of_a_causal_call_grows_with_the_square_of_the_length(given: f
     q[0, 0, 77, 3] += given
     with Largest() as most:
         hw.attention(q.requires_grad_(), q, q, mask=hw.causal(), backend="blockwise").sum().backward()
-    assert most.elements <= blockwise.SCORES < 8192**2
+    assert 4 * most.elements <= blockwise.BYTES < 4 * 8192**2
 
 
 class Sized(NamedTuple):
@@ -295,10 +296,14 @@ def test_a_sum_that_overflows_is_no_inf() -> None:
 CAUSAL = Shape(B=2, Hq=6, Hk=2, Lq=150, Lk=301, D=24, Dv=24)
 
 
-@pytest.fixture
-def short_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[1, 768], ids=["whole squares", "squares in halves"])
+def short_squares(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
     """Two calls of torch's kernel for a causal map, however short it is."""
     monkeypatch.setattr(strips_file, "FEWEST_SQUARE", 1)
+    monkeypatch.setattr(strips_file, "FEWEST_SKIPPED", request.param)
+    strips_file._of_causal.cache_clear()
+    yield
+    strips_file._of_causal.cache_clear()
 
 
 @pytest.mark.usefixtures("short_squares")

@@ -11,7 +11,7 @@ from headwise.ops import blockwise
 from headwise.ops.call import Call
 from headwise.ops.segmented import SegmentedCall
 from headwise.ops.segments import Segments
-from headwise.ops.strips import strips
+from headwise.ops.strips import Bounds, strips
 from headwise.ops.workspace import Gradients
 from headwise.testing import assert_within_budget, exact_attention, plain_attention
 
@@ -66,11 +66,11 @@ def test_segments_give_the_numbers_of_one_tensor(mask, sizes, scale):
 
 def test_each_column_of_a_causal_square_and_what_is_before_it_is_in_one_strip():
     sizes = Call(*tensors(523, 1201)[:3]).sizes
-    most, rows = blockwise.FUSED_SCORES, blockwise.FUSED_ROWS
-    assert strips(hw.causal(), sizes, 2, most, rows=rows, has_squares=True).splits_columns(sizes, 2)
-    assert not strips(hw.window(before=150), sizes, 2, most, rows=rows).splits_columns(sizes, 2)
+    bounds = blockwise.FUSED._replace(spare=0)
+    assert strips(hw.causal(), sizes, 2, bounds, has_squares=True).splits_columns(sizes, 2)
+    assert not strips(hw.window(before=150), sizes, 2, bounds).splits_columns(sizes, 2)
     # some of the query heads of a key/value head
-    assert not strips(None, sizes, 2, 1201 * 128, rows=128).splits_columns(sizes, 2)
+    assert not strips(None, sizes, 2, Bounds(1201 * 128, rows=128)).splits_columns(sizes, 2)
 
 
 @pytest.mark.parametrize("mask", [None, hw.causal(), hw.window(before=40), hw.causal() & hw.lengths([0, 20])])

@@ -14,20 +14,19 @@ from headwise.ops import costs, kernel, reference
 from headwise.ops.call import Call, transformed
 from headwise.ops.dropout import Drops, SavedDrops, drawn_seed
 from headwise.ops.segments import Segments
-from headwise.ops.strips import Strips, strips
-from headwise.ops.workspace import Gradients, Workspace, fits_torch
+from headwise.ops.strips import Bounds, Strips, strips
+from headwise.ops.workspace import Gradients, Workspace, fits_torch, score_dtype
 
 # the tensors of a call that a gradient may flow to, in the order in which Tiled takes them
 TENSORS = ("q", "k", "v", "weight", "attn_bias", "sink")
 
-# the most scores held at once: small enough for the last cache, large enough to pay for the calls, and half as many
-# where two key heads with all their queries fit in that; additive scores are made a few rows at a time, so that more of
-# them at once gain nothing
-SCORES, ADDITIVE_SCORES = 1 << 22, 1 << 18
-# torch's fused kernel holds none of them, and is fastest from 768 rows on
-FUSED_SCORES, FUSED_ROWS = 1 << 24, 2048
+# the most bytes of scores held at once: small enough for the last cache, large enough to pay for the calls, and half as
+# many where two key heads with all their queries fit in that; additive scores are made a few rows at a time, so that
+# more of them at once gain nothing
+BYTES, ADDITIVE_SCORES = 1 << 23, 1 << 18
+# torch's fused kernel holds none of them, is fastest from 768 rows on, and shares heads among threads
 # a call of it for another strip takes as long as so many pairs, measured with AVX2
-SPARE = 1 << 17
+FUSED = Bounds(most=1 << 24, rows=2048, fewest=128, spare=1 << 17)
 
 
 def why_not(call: Call) -> str:
@@ -210,13 +209,11 @@ class Tiled(torch.autograd.Function):
 def strips_of(call: Call) -> Strips:
     """The strips of a call, cut once."""
     if "strips" not in call.prepared:
-        most, rows, has_squares, spare = _most_scores(call), None, False, 0
+        bounds, has_squares = _bounds(call), False
         if fits_torch(call, is_dropped=call.dropout > 0):
             # the kernel writes -inf before it scales, which a scale of 0 or less turns into NaN or inf
-            most, rows, has_squares, spare = FUSED_SCORES, FUSED_ROWS, call.multiplier > 0, SPARE
-        call.prepared["strips"] = strips(
-            call.mask, call.sizes, call.groups, most, rows=rows, has_squares=has_squares, spare=spare
-        )
+            bounds, has_squares = FUSED, call.multiplier > 0
+        call.prepared["strips"] = strips(call.mask, call.sizes, call.groups, bounds, has_squares=has_squares)
     cut: Strips = call.prepared["strips"]
     return cut
 
@@ -229,12 +226,13 @@ def _saves_drops(call: Call) -> bool:
     )
 
 
-def _most_scores(call: Call) -> int:
-    """How many scores a strip of a call holds at most, where torch's kernel does not compute it."""
+def _bounds(call: Call) -> Bounds:
+    """How large the strips of a call may be, where torch's kernel does not compute them."""
     if call.weight is not None:
-        return ADDITIVE_SCORES
+        return Bounds(ADDITIVE_SCORES)
     _, _, Lq, Lk = call.sizes
-    return SCORES // 2 if 2 * call.groups * Lq * Lk <= SCORES // 2 else SCORES
+    most = BYTES // score_dtype(call).itemsize
+    return Bounds(most // 2 if 2 * call.groups * Lq * Lk <= most // 2 else most)
 
 
 def _room(
@@ -253,8 +251,7 @@ def _room(
 
 def _by_mask(call: Call, drops: Drops | None, *, is_fused: bool) -> tuple[Workspace, Strips]:
     """The same by strips that ask the mask, of a size to hold their scores where torch's kernel does not run."""
-    most, rows, spare = (FUSED_SCORES, FUSED_ROWS, SPARE) if is_fused else (_most_scores(call), None, 0)
-    cut = strips(call.mask, call.sizes, call.groups, most, rows=rows, spare=spare)
+    cut = strips(call.mask, call.sizes, call.groups, FUSED if is_fused else _bounds(call))
     return Workspace.of(call, cut, is_dropped=drops is not None), cut
 
 

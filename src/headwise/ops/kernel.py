@@ -13,7 +13,7 @@ from headwise.ops.call import block_of
 from headwise.ops.dropout import Drops
 from headwise.ops.segments import add_columns, columns_of
 from headwise.ops.strips import Strip
-from headwise.ops.workspace import Gradients, Workspace, without_empty
+from headwise.ops.workspace import Gradients, Workspace, score_dtype, without_empty
 
 # the largest log-sum, up or down, by which results are joined
 LARGEST_JOINED = 16.0
@@ -205,7 +205,7 @@ def _task(room: Workspace, drops: Drops | None, number: int, at: Strip) -> Task:
     else:
         allowed, empty = without_empty(room.open_pairs(at), at, room.asked(at))
     k, v = (columns_of(t, at) for t in (room.k, room.v))
-    kept = None if drops is None else drops.kept(number, at, room, room.score_dtype)
+    kept = None if drops is None else drops.kept(number, at, room, score_dtype(room.call))
     heads = (b, shared * members, rows)
     task = Task(room, at, q.reshape(*at.shape[:2], D), k, v, heads, allowed, limit, empty, kept)
     task.q = task.without_empty_rows(task.q)
@@ -216,7 +216,7 @@ def _logits(task: Task) -> tuple[Tensor, Tensor | None]:
     """The masked scores (N, R, C), or (N, R, C + 1) with the sink's last; and tanh(score/softcap), None: no cap."""
     room, at, call = task.room, task.at, task.room.call
     N, R, C = at.shape
-    logits = room.buffer("scores", (N, R, C + (call.sink is not None)), room.score_dtype)
+    logits = room.buffer("scores", (N, R, C + (call.sink is not None)), score_dtype(room.call))
     scores, capped = logits[..., :C], None
     if call.weight is None:
         _product(scores, task.q, task.k, call.multiplier)
@@ -224,7 +224,7 @@ def _logits(task: Task) -> tuple[Tensor, Tensor | None]:
         additive_scores.scores(task.q, task.k, _by_row(call.weight, task), out=scores)
         scores.mul_(call.multiplier)
     if call.softcap is not None:
-        capped = room.buffer("capped", (N, R, C), room.score_dtype)
+        capped = room.buffer("capped", (N, R, C), score_dtype(room.call))
         torch.div(scores, call.softcap, out=capped).tanh_()
         torch.mul(capped, call.softcap, out=scores)
     by_head = task.by_head(scores)

@@ -9,7 +9,6 @@ from itertools import accumulate, pairwise
 from torch import Tensor
 
 from headwise.masks import Mask
-from headwise.masks.coordinates import Grid
 from headwise.ops import blockwise, kernel
 from headwise.ops.call import Call
 from headwise.ops.segments import Segments
@@ -72,8 +71,7 @@ class SegmentedCall:
     def _strips(self, call: Call, *, has_squares: bool) -> Strips:
         # the kernel writes -inf before it scales, which a scale of 0 or less turns into NaN or inf
         has_squares = has_squares and call.multiplier > 0
-        most, rows = blockwise.FUSED_SCORES, blockwise.FUSED_ROWS
-        cut = strips(call.mask, call.sizes, call.groups, most, rows=rows, has_squares=has_squares)
+        cut = strips(call.mask, call.sizes, call.groups, blockwise.FUSED._replace(spare=0), has_squares=has_squares)
         return Strips(part for strip in cut for part in self._by_segment(strip))
 
     def _by_segment(self, strip: Strip) -> list[Strip]:
@@ -93,7 +91,7 @@ class SegmentedCall:
         whole = first.new_empty(()).expand(*first.shape[:2], self.k.length, first.shape[3])
         call = Call(self.q, whole, whole, self.mask, scale=self.scale)
         q = self.q.unflatten(1, (-1, call.groups))
-        return Workspace(call, q, self.k, self.v, False, False, True, Grid.whole(call.sizes, self.q.device), 0)
+        return Workspace(call, q, self.k, self.v, False, False, True, 0)
 
 
 def all_finite(*tensors: Tensor) -> bool:

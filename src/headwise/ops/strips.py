@@ -21,6 +21,8 @@ from headwise.ops.causal_cost import causal_pairs
 BLOCK, ROWS = 128, 512
 # two calls of torch's kernel are faster than one with a mask from so many rows on
 FEWEST_SQUARE = 512
+# a square shorter than this is computed whole by torch's kernel, which a cut in halves spares a quarter of
+FEWEST_SKIPPED = 768
 # rows of tiles that differ are one strip up to so many mixed tiles, whose mask is small enough to be kept
 MOST_MIXED = 16
 Runs = tuple[slice, ...]
@@ -71,6 +73,19 @@ class Strip:
         return samples * shared, members * rows, self.width
 
 
+class Bounds(NamedTuple):
+    """How large strips may be.
+
+    most: scores of one, if more than a row of tiles; rows: the most rows, None: ROWS; fewest: how many rows are taken
+    before several heads, None: as many as may be; spare: how many pairs more may be computed for a strip less.
+    """
+
+    most: int
+    rows: int | None = None
+    fewest: int | None = None
+    spare: int = 0
+
+
 class Total(NamedTuple):
     """What all strips of a call hold: how many they are, and pairs.
 
@@ -115,35 +130,23 @@ class Strips(tuple[Strip, ...]):
         return all(left == right for left, right in zip(bounds[::2], bounds[1::2], strict=True))
 
 
-def strips(
-    mask: Mask | None,
-    sizes: Sizes,
-    groups: int,
-    most: int,
-    *,
-    rows: int | None = None,
-    has_squares: bool = False,
-    spare: int = 0,
-) -> Strips:
+def strips(mask: Mask | None, sizes: Sizes, groups: int, bounds: Bounds, *, has_squares: bool = False) -> Strips:
     """The strips of a map: each pair that may attend is in one of them, and pairs in none are all hidden.
 
-    sizes: B, Hq, Lq and Lk; groups: how many query heads share a key/value head; most: scores in one strip, if more
-    than a row of tiles; rows: the most rows of one, None: ROWS; has_squares: whether a causal mask is two strips, of
-    the columns that all rows see and of a square beside them, so that it is not asked; spare: how many pairs more may
-    be computed for a strip less.
+    sizes: B, Hq, Lq and Lk; groups: how many query heads share a key/value head; has_squares: whether a causal mask is
+    two strips, of the columns that all rows see and of a square beside them, so that it is not asked.
     """
-    rows = rows or ROWS
+    bounds = bounds._replace(rows=bounds.rows or ROWS)
     if mask is None:
-        return _of_no_mask(sizes, groups, most, rows)
+        return _of_no_mask(sizes, groups, bounds)
     if has_squares and type(mask) is Causal and FEWEST_SQUARE <= sizes.Lq <= sizes.Lk and 0 not in sizes:
         return _of_causal(sizes, groups)
-    key = "strips", BLOCK, *sizes, groups, most, rows, spare
-    return derived(mask, key, lambda: _cut(mask, sizes, groups, most, rows, spare))
+    return derived(mask, ("strips", BLOCK, *sizes, groups, bounds), lambda: _cut(mask, sizes, groups, bounds))
 
 
-def _cut(mask: Mask | None, sizes: Sizes, groups: int, most: int, rows: int, spare: int = 0) -> Strips:
-    bands = () if 0 in sizes else _bands(mask, sizes, rows, spare)
-    return Strips(strip for band in bands for strip in _fitting(*band, groups, most))
+def _cut(mask: Mask | None, sizes: Sizes, groups: int, bounds: Bounds) -> Strips:
+    bands = () if 0 in sizes else _bands(mask, sizes, bounds)
+    return Strips(strip for band in bands for strip in _fitting(*band, groups, bounds))
 
 
 _of_no_mask = lru_cache(maxsize=64)(partial(_cut, None))
@@ -153,11 +156,18 @@ _of_no_mask = lru_cache(maxsize=64)(partial(_cut, None))
 def _of_causal(sizes: Sizes, groups: int) -> Strips:
     """The square of the last columns, and those before it, which all rows see.
 
-    The square comes first: its log-sums tell early whether the two can be joined.
+    The square comes first: its log-sums tell early whether the two can be joined. A short one that is all is two
+    strips: the first half of its rows sees half of the columns.
     """
     B, H, Lq, Lk = sizes
-    whole = slice(0, B), slice(0, H // groups), slice(0, groups), slice(0, Lq)
+    every = slice(0, B), slice(0, H // groups), slice(0, groups)
+    whole = *every, slice(0, Lq)
     before, square = (slice(0, Lk - Lq),), (slice(Lk - Lq, Lk),)
+    if Lq == Lk < FEWEST_SKIPPED:
+        first, second = slice(0, Lq // 2), slice(Lq // 2, Lq)
+        return Strips(
+            [Strip(*every, first, (first,), (first,), is_causal=True), Strip(*every, second, square, (second,))]
+        )
     if Lq == Lk:
         return Strips([Strip(*whole, square, square, is_causal=True)])
     return Strips([Strip(*whole, square, square, is_causal=True), Strip(*whole, before, (), joins=True)])
@@ -167,9 +177,10 @@ def _kinds(mask: Mask, sizes: Sizes) -> Tensor:
     return mask.tiles(sizes.Lq, sizes.Lk, block=(BLOCK, BLOCK), batch=sizes.B, heads=sizes.H)
 
 
-def _bands(mask: Mask | None, sizes: Sizes, most: int, spare: int) -> Iterator[tuple[slice, slice, slice, Runs, Runs]]:
+def _bands(mask: Mask | None, sizes: Sizes, bounds: Bounds) -> Iterator[tuple[slice, slice, slice, Runs, Runs]]:
     """Samples, query heads, rows, columns and mixed columns, as large as the mask allows."""
     B, H, Lq, Lk = sizes
+    most = bounds.rows or Lq
     if mask is None:
         for start in range(0, Lq, most):
             yield slice(0, B), slice(0, H), slice(start, min(start + most, Lq)), (slice(0, Lk),), ()
@@ -184,7 +195,7 @@ def _bands(mask: Mask | None, sizes: Sizes, most: int, spare: int) -> Iterator[t
         samples = slice(0, B) if kinds.shape[0] == 1 else slice(b, b + 1)
         for h, of_head in enumerate(of_sample):
             heads = slice(0, H) if kinds.shape[1] == 1 else slice(h, h + 1)
-            tiles = spare // (BLOCK * BLOCK * (samples.stop - samples.start) * (heads.stop - heads.start))
+            tiles = bounds.spare // (BLOCK * BLOCK * (samples.stop - samples.start) * (heads.stop - heads.start))
             for rows, columns, mixed in _merged(of_head, Lq, Lk, most // BLOCK, tiles):
                 yield samples, heads, rows, columns, mixed
 
@@ -243,18 +254,18 @@ def _mixed(kinds: list[int], columns: Runs, Lk: int) -> Runs:
 
 
 def _fitting(
-    samples: slice, heads: slice, rows: slice, columns: Runs, mixed: Runs, groups: int, most: int
+    samples: slice, heads: slice, rows: slice, columns: Runs, mixed: Runs, groups: int, bounds: Bounds
 ) -> Iterator[Strip]:
-    """A band, cut so that the scores of each strip fit."""
+    """A band, cut so that the scores of each strip fit: the fewest rows, then heads, then more rows."""
     first, members = heads.start // groups, slice(0, groups)
     last = -(-heads.stop // groups)
     if heads.stop - heads.start < groups:
         members = slice(heads.start - first * groups, heads.stop - first * groups)
     width = sum(run.stop - run.start for run in columns)
     per_member, all_heads = (members.stop - members.start) * width, last - first
-    # all heads of few rows before many rows of few heads: measured, up to a seventh faster
-    fitting = most // (per_member * all_heads * BLOCK) * BLOCK
-    height = min(max(BLOCK, fitting), rows.stop - rows.start)
+    most, length = bounds.most, rows.stop - rows.start
+    of_one, of_all = (most // (per_member * count * BLOCK) * BLOCK for count in (1, all_heads))
+    height = min(max(BLOCK, of_all, min(of_one, bounds.fewest or length)), length)
     for row in range(rows.start, rows.stop, height):
         part = slice(row, min(row + height, rows.stop))
         together = max(1, most // (per_member * (part.stop - part.start)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -22,8 +23,7 @@ class Workspace:
 
     q (B, Hk, groups, Lq, D), k (B, Hk, Lk, D), v (B, Hk, Lk, Dv). closed: whether the bias holds -inf, which hides a
     pair as a mask does. noisy: whether it holds NaN, which a hidden pair must not show. is_fused: whether torch's own
-    kernel computes the strips exactly. grid: every place of the map, to ask the mask about. most: the scores of the
-    largest strip.
+    kernel computes the strips exactly. most: the scores of the largest strip.
     """
 
     call: Call
@@ -33,7 +33,6 @@ class Workspace:
     closed: bool
     noisy: bool
     is_fused: bool
-    grid: Grid
     most: int
     buffers: dict[str, Tensor] = field(default_factory=dict)
 
@@ -49,17 +48,15 @@ class Workspace:
         q, k, v = (t.to(dtype) if t.shape[0] == 1 else t.to(dtype).contiguous() for t in (call.q, k, v))
         closed, noisy = _oddities(call.attn_bias)
         q = q.unflatten(1, (call.k.shape[1], call.groups))
-        # one column more, for a sink beside the scores
+        # one column more, for a sink beside the scores, and whole words of 64 bits, for what dropout draws
         most = max((strip.shape[0] * strip.shape[1] * (strip.shape[2] + 1) for strip in strips), default=0)
-        return Workspace(call, q, k, v, closed, noisy, is_fused, Grid.whole(call.sizes, call.q.device), most)
+        most = -(-most // 4) * 4
+        return Workspace(call, q, k, v, closed, noisy, is_fused, most)
 
-    @property
-    def score_dtype(self) -> torch.dtype:
-        """The dtype of the scores: that of the products, or float32 where a bias, a cap or a sink is to be exact."""
-        call = self.call
-        if call.attn_bias is None and call.softcap is None and call.sink is None and call.weight is None:
-            return self.q.dtype
-        return torch.promote_types(self.q.dtype, torch.float32)
+    @cached_property
+    def grid(self) -> Grid:
+        """Every place of the map, to ask the mask about."""
+        return Grid.whole(self.call.sizes, self.call.q.device)
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Room of this shape, whose values are those of whoever used it last."""
@@ -142,6 +139,14 @@ def product_dtype(call: Call) -> torch.dtype:
     """
     dtype = call.q.dtype
     if call.weight is None and dtype is torch.bfloat16 and multiplies_bfloat16():
+        return dtype
+    return torch.promote_types(dtype, torch.float32)
+
+
+def score_dtype(call: Call) -> torch.dtype:
+    """The dtype of the scores: that of the products, or float32 where a bias, a cap or a sink is to be exact."""
+    dtype = product_dtype(call)
+    if call.attn_bias is None and call.softcap is None and call.sink is None and call.weight is None:
         return dtype
     return torch.promote_types(dtype, torch.float32)
 
