@@ -40,12 +40,12 @@ def arguments_of(
 ) -> list[inspect.Parameter]:
     """The parameters of a function or a method, with what they are used as. owner: the class of a method."""
     every = list(parameters)
-    unknown = tuple(each.name for each in every if call_role(each.name) in AMBIGUOUS)
+    unknown = tuple(argument.name for argument in every if call_role(argument.name) in AMBIGUOUS)
     uses = _uses(owner, inspect.unwrap(getattr(function, "__func__", function)), unknown)
     if every and uses.get(every[0].name):
         # the first is what attends
         uses = {name: use for name, use in uses.items() if name != every[0].name}
-    return [Argument(each, uses[each.name]) if each.name in uses else each for each in every]
+    return [Argument(argument, uses[argument.name]) if argument.name in uses else argument for argument in every]
 
 
 def role_of(argument: inspect.Parameter) -> str:
@@ -57,10 +57,10 @@ def role_of(argument: inspect.Parameter) -> str:
 def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> Mapping[str, str]:
     """What a function uses parameters as, by their names; those that are not told are left out."""
     trees = written(owner, {}) if names and inspect.isfunction(function) else []
-    tree = next((tree for each, tree in trees if each is function), None)
+    tree = next((tree for of, tree in trees if of is function), None)
     if tree is None:
         return {}
-    by_name = {each.name: each for _, each in reversed(trees)}
+    by_name = {tree.name: tree for _, tree in reversed(trees)}
     out = {name: "mask" for name in names if not call_role(name) and _is_mask(tree, name, by_name, DEEPEST)}
     return out | {name: "" for name in names if _is_in_layer(tree, name, by_name)}
 
@@ -76,7 +76,7 @@ def _is_mask(tree: Written, name: str, trees: Mapping[str, Written], depth: int)
     is_mask = is_used_as_mask(tree, name)
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            if any(isinstance(each, ast.Name) and each.id == name for each in (node.left, node.right)):
+            if any(isinstance(side, ast.Name) and side.id == name for side in (node.left, node.right)):
                 return False
         elif isinstance(node, ast.Call) and name in (handed := _handed(node)).values():
             called = trees.get(last(node.func))
@@ -86,7 +86,7 @@ def _is_mask(tree: Written, name: str, trees: Mapping[str, Written], depth: int)
                 ]
                 taken = [names[at] if isinstance(at, int) and at < len(names) else str(at)
                          for at, passed in handed.items() if passed == name]  # fmt: skip
-                is_mask |= any(_is_mask(called, each, trees, depth - 1) for each in taken)
+                is_mask |= any(_is_mask(called, name, trees, depth - 1) for name in taken)
     return is_mask
 
 
@@ -94,7 +94,7 @@ def _handed(node: ast.Call) -> dict[int | str, str]:
     """The names that a call is given as they are, by place or keyword."""
     pairs: list[tuple[int | str, ast.expr]] = [*enumerate(node.args)]
     pairs += [(keyword.arg or "", keyword.value) for keyword in node.keywords]
-    return {at: each.id for at, each in pairs if isinstance(each, ast.Name)}
+    return {at: value.id for at, value in pairs if isinstance(value, ast.Name)}
 
 
 def _is_of_self(node: ast.expr) -> bool:

@@ -30,26 +30,28 @@ PARTS = 4
 def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
     """What makes as many numbers come as the shape has room for."""
     free, inputs = free_of(plan), _inputs(plan)
-    built = [name for name, each in free.items() if each.meaning == "parameter" and name not in inputs]
-    room = prod(each for each in shape if each > 0)
-    for name in (each for each in free if each in inputs and each != "B" and count % max(sizes[each], 1) == 0):
+    built = [name for name, place in free.items() if place.meaning == "parameter" and name not in inputs]
+    room = prod(size for size in shape if size > 0)
+    for name in (
+        symbol for symbol in free if symbol in inputs and symbol != "B" and count % max(sizes[symbol], 1) == 0
+    ):
         if -1 not in shape:
             wanted = [
                 expression
                 for expression in _expressions(built)
                 if evaluated(expression, sizes) * count == room * sizes[name]
             ]
-            yield from (bound_to(plan, {name: each}) for each in wanted)
+            yield from (bound_to(plan, {name: expression}) for expression in wanted)
         elif count % room:
-            for size in dict.fromkeys(each for each in shape if each > 1 and count % each):
+            for size in dict.fromkeys(size for size in shape if size > 1 and count % size):
                 yield from multiples(plan, sizes[name], size, sizes)
-    for name in (each for each in free if each in inputs and each != "B" and -1 in shape):
+    for name in (symbol for symbol in free if symbol in inputs and symbol != "B" and -1 in shape):
         # a table of pairs is looked up with as many numbers as it has pairs
-        twice = {each for each in shape if each > 1 and shape.count(each) > 1 and each != sizes[name]}
+        twice = {size for size in shape if size > 1 and shape.count(size) > 1 and size != sizes[name]}
         if twice and count % sizes[name] ** 2 == 0:
             fitting = [expression for expression in _expressions(built) if evaluated(expression, sizes) in twice]
-            yield from (bound_to(plan, {name: each}) for each in fitting)
-    yield from _shared(plan, [each for each in shape if each > 0], count, sizes)
+            yield from (bound_to(plan, {name: expression}) for expression in fitting)
+    yield from _shared(plan, [size for size in shape if size > 0], count, sizes)
     heads = [name for name in free if free[name].meaning == "heads"]
     # what is divided by a number of the class's own has a remainder
     yield from (_times(plan, name, 2) for name in heads)
@@ -72,18 +74,18 @@ def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterat
     Nothing is bound to a number of heads or a width: what fails until these are lengths is wrong, not called wrong.
     """
     inputs = [name for name in free_of(plan) if name in _inputs(plan) and name != "B"]
-    built = [name for name, each in free_of(plan).items() if each.meaning == "parameter" and name not in inputs]
+    built = [name for name, place in free_of(plan).items() if place.meaning == "parameter" and name not in inputs]
     for a, b in pairwise(inputs):
         sides = ((x, y) for x in built for y in built if sizes[x] * sizes[y] in numbers)
         yield from (bound_to(plan, {a: x, b: y}) for x, y in sides if sizes[a] * sizes[b] in numbers)
         # with a token beside those of a square
         if sizes[a] * sizes[b] + 1 in numbers:
             yield from (bound_to(plan, {a: x, b: x}) for x in built if sizes[x] ** 2 + 1 in numbers)
-    for name in (each for each in inputs if sizes[each] in numbers):
+    for name in (symbol for symbol in inputs if sizes[symbol] in numbers):
         for count in sorted(_counts(plan) & {*numbers} - {sizes[name]}):
             # as many tokens as the class was told of columns
             yield replace(plan, symbols=tuple(replace(s, fixed=count) if s.name == name else s for s in plan.symbols))
-    for name in (each for each in [*inputs, *built] if sizes[each] in numbers):
+    for name in (symbol for symbol in [*inputs, *built] if sizes[symbol] in numbers):
         for expression in _expressions([*(built if name in inputs else inputs)]):
             size = evaluated(expression, sizes)
             if size in numbers and size != sizes[name] and size > 0:
@@ -105,9 +107,9 @@ def _counts(plan: Plan) -> set[int]:
 def multiples(plan: Plan, have: int, factor: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
     """The length of an input that must be divided by something, as a multiple of it; both sides of an image at once."""
     free, inputs = free_of(plan), _inputs(plan)
-    built = [name for name, each in free.items() if each.meaning == "parameter" and name not in inputs]
+    built = [name for name, place in free.items() if place.meaning == "parameter" and name not in inputs]
     divisor = next((expression for expression in _expressions(built) if evaluated(expression, sizes) == factor), "")
-    for name in (each for each in free if sizes[each] == have and each in inputs and divisor):
+    for name in (symbol for symbol in free if sizes[symbol] == have and symbol in inputs and divisor):
         images = {"h": f"n*({divisor})", "w": f"t*({divisor})"}
         yield bound_to(plan, images if name in images and set(images) <= set(free) else {name: f"n*({divisor})"})
 
@@ -116,15 +118,15 @@ def divided(plan: Plan, numbers: Sequence[int]) -> Iterator[Plan]:
     """Widths that are shared out in equal parts, where two sizes differ by what was left over."""
     large = sorted(number for number in set(numbers) if number > PARTS**2)
     if any(0 < b - a < PARTS for a, b in pairwise(large)):
-        widths = {name: each for name, each in free_of(plan).items() if each.meaning in ("width", "head_width")}
-        yield from (_times(plan, name, PARTS) for name, each in widths.items() if each.times == 1)
+        widths = {name: place for name, place in free_of(plan).items() if place.meaning in ("width", "head_width")}
+        yield from (_times(plan, name, PARTS) for name, place in widths.items() if place.times == 1)
 
 
 def grouped(plan: Plan) -> Iterator[Plan]:
     """The numbers of heads as multiples of what else the class is built with."""
     free, inputs = free_of(plan), _inputs(plan)
     heads = [name for name in free if free[name].meaning == "heads"]
-    others = [name for name, each in free.items() if each.meaning == "parameter" and name not in inputs]
+    others = [name for name, place in free.items() if place.meaning == "parameter" and name not in inputs]
     others = [name for name in others if not free[name].least and not free[name].is_small]
     yield from (bound_to(plan, {a: f"g*{b}"}) for a in heads for b in others)
 
@@ -146,13 +148,13 @@ def _shared(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, in
 
 def _headed(plan: Plan, heads: str, wide: str) -> Plan:
     """A plan in which one parameter is the number of heads, and another the width that they share."""
-    if heads == "H" or any(each.name == "H" for each in plan.symbols):
+    if heads == "H" or any(symbol.name == "H" for symbol in plan.symbols):
         return bound_to(plan, {wide: f"{heads}*d"})
     init = {name: _spelled(value, heads, "H") for name, value in plan.init.items()}
-    symbol = next(each for each in plan.symbols if each.name == heads)
+    symbol = next(letter for letter in plan.symbols if letter.name == heads)
     head = replace(LEGEND["H"], said=symbol.said or heads)
-    symbols = [head if each.name == heads else each for each in plan.symbols]
-    symbols = [replace(each, equals="H*d") if each.name == wide else each for each in symbols]
+    symbols = [head if letter.name == heads else letter for letter in plan.symbols]
+    symbols = [replace(letter, equals="H*d") if letter.name == wide else letter for letter in symbols]
     return replace(plan, init=init, symbols=tuple(symbols))
 
 
@@ -231,17 +233,17 @@ def _made_of(size: int, sizes: Mapping[str, int]) -> Iterator[str]:
 def _ends(value: Any) -> list[list[str]]:
     """The shapes of angles."""
     if isinstance(value, Mapping):
-        return [each for each in value.get("_tuple", []) if isinstance(each, list)]
+        return [shape for shape in value.get("_tuple", []) if isinstance(shape, list)]
     return [value] if isinstance(value, list) else []
 
 
 def _width(value: Any, sizes: Mapping[str, int]) -> int:
-    return next((evaluated(each[-1], sizes) for each in _ends(value)), 0)
+    return next((evaluated(shape[-1], sizes) for shape in _ends(value)), 0)
 
 
 def _ending(value: Any, width: str, have: int, sizes: Mapping[str, int]) -> Any:
     """Angles of another width."""
     if not _ends(value) or _width(value, sizes) != have:
         return value
-    shapes = [[*each[:-1], width] for each in _ends(value)]
+    shapes = [[*shape[:-1], width] for shape in _ends(value)]
     return {"_tuple": shapes} if isinstance(value, Mapping) else shapes[0]

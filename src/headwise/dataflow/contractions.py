@@ -29,7 +29,7 @@ class Einsum:
     @property
     def summed(self) -> str:
         """The letters that the product sums over."""
-        return "".join(each for each in self.left if each in self.right and each not in self.out)
+        return "".join(letter for letter in self.left if letter in self.right and letter not in self.out)
 
     @property
     def is_possible(self) -> bool:
@@ -42,26 +42,26 @@ class Einsum:
         for axis in reversed(range(len(letters))):
             if letters[axis] not in self.out:
                 marks = marks.select(axis, 0)
-        order = [kept.index(each) for each in self.out if each in kept]
+        order = [kept.index(letter) for letter in self.out if letter in kept]
         marks = marks.permute(order)
-        full = [marks.shape[order.index(kept.index(each))] if each in kept else 1 for each in self.out]
+        full = [marks.shape[order.index(kept.index(letter))] if letter in kept else 1 for letter in self.out]
         return marks.reshape(full).expand(shape)
 
     def flat(self, marks: Tensor, *, left: bool, apart: str = "") -> Tensor:
         """The marks of an operand as (batch, rows, summed). apart: letters that count as batch too."""
         letters = self.left if left else self.right
-        problems = [each for each in self.out if each in self.left and each in self.right]
-        problems += [each for each in letters if each in apart and each not in problems]
-        rows = [each for each in letters if each in self.out and each not in problems]
+        problems = [letter for letter in self.out if letter in self.left and letter in self.right]
+        problems += [letter for letter in letters if letter in apart and letter not in problems]
+        rows = [letter for letter in letters if letter in self.out and letter not in problems]
         sizes = {letter: max(a, b) for letter, a, b in self._sizes()}
-        order = [each for each in [*problems, *rows, *self.summed] if each in letters]
+        order = [letter for letter in [*problems, *rows, *self.summed] if letter in letters]
         for axis in reversed(range(len(letters))):
             if letters[axis] not in order:
                 # an axis that only this operand has and that is summed, such as heads
                 marks = marks.select(axis, 0)
-        letters = "".join(each for each in letters if each in order)
-        marks = marks.permute([letters.index(each) for each in order])
-        marks = marks.expand([sizes.get(each, n) for each, n in zip(order, marks.shape, strict=True)])
+        letters = "".join(letter for letter in letters if letter in order)
+        marks = marks.permute([letters.index(letter) for letter in order])
+        marks = marks.expand([sizes.get(letter, n) for letter, n in zip(order, marks.shape, strict=True)])
         count = {"p": 1, "r": 1, "c": 1}
         for letter in order:
             part = "p" if letter in problems else "r" if letter in rows else "c"
@@ -73,7 +73,7 @@ class Einsum:
         for letters, operand in ((self.left, self.a), (self.right, self.b)):
             for letter, size in zip(letters, operand.shape, strict=True):
                 sizes.setdefault(letter, []).append(size)
-        return [(letter, min(each), max(each)) for letter, each in sizes.items()]
+        return [(letter, min(lengths), max(lengths)) for letter, lengths in sizes.items()]
 
 
 def contraction(function: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Einsum | None:
@@ -110,7 +110,7 @@ def _tensordot(a: Tensor, b: Tensor, dims: Any) -> Einsum | None:
     right = list(string.ascii_uppercase[: b.ndim])
     for left_axis, right_axis in zip(*sides, strict=True):
         right[right_axis] = left[left_axis]
-    out = [each for each in left if each not in right] + [each for each in right if each not in left]
+    out = [letter for letter in left if letter not in right] + [letter for letter in right if letter not in left]
     return Einsum(a, b, "".join(left), "".join(right), "".join(out))
 
 
@@ -151,17 +151,17 @@ def chained(args: tuple[Any, ...], options: Mapping[str, Any]) -> list[Einsum]:
         later = out + "".join(terms[at + 1 :])
         wanted = "".join(letter for letter in wanted if letter in later)
         chain.append(Einsum(tensor, operands[at], letters, terms[at], wanted))
-        tensor, letters = torch.empty([sizes.get(each, 1) for each in wanted], device="meta"), wanted
+        tensor, letters = torch.empty([sizes.get(letter, 1) for letter in wanted], device="meta"), wanted
     return chain
 
 
 def _parsed(values: list[Any]) -> tuple[list[Tensor], list[str], str] | None:
     """The operands of an einsum, the letters of each and of the result; None: a letter stands twice in one of them."""
-    operands = [each for each in values if isinstance(each, Tensor)]
+    operands = [value for value in values if isinstance(value, Tensor)]
     for value in values:
         if isinstance(value, tuple | list):
             operands += [t for t in value if isinstance(t, Tensor)]
-    equation = next((each for each in values if isinstance(each, str)), "")
+    equation = next((value for value in values if isinstance(value, str)), "")
     left, arrow, out = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(operands) != len(terms):
@@ -171,7 +171,7 @@ def _parsed(values: list[Any]) -> tuple[list[Tensor], list[str], str] | None:
     dots = "".join(spare[: max([count for count, term in zip(counts, terms, strict=True) if "..." in term], default=0)])
     if not arrow:
         both = "".join(terms).replace(".", "")
-        out = ("..." if dots else "") + "".join(sorted(each for each in set(both) if both.count(each) == 1))
+        out = ("..." if dots else "") + "".join(sorted(letter for letter in set(both) if both.count(letter) == 1))
     terms = [
         term.replace("...", dots[len(dots) - count :] if count else "")
         for term, count in zip(terms, counts, strict=True)

@@ -74,15 +74,15 @@ def merged(suspects: list[Suspect]) -> list[Suspect]:
 
 def _plain(suspects: list[Suspect]) -> list[Suspect]:
     """Without consequences of a fault that is proved: on its own line, or of a wrong layout."""
-    proved = [each for each in suspects if each.severity == "fault" and each.proved]
-    lines = {(each.span.file, each.span.line) for each in proved if each.span is not None}
-    has_layout = any(each.fault.breaks_layout for each in proved)
-    faults = [each for each in suspects if each.severity == "fault" and each.general != "mask-raises"]
+    proved = [suspect for suspect in suspects if suspect.severity == "fault" and suspect.proved]
+    lines = {(suspect.span.file, suspect.span.line) for suspect in proved if suspect.span is not None}
+    has_layout = any(suspect.fault.breaks_layout for suspect in proved)
+    faults = [suspect for suspect in suspects if suspect.severity == "fault" and suspect.general != "mask-raises"]
     # scores of another shape fit no mask
     is_misshapen = any(fault.fault.breaks_layout or fault.fault.follows_layout for fault in faults)
 
     # samples that took the place of tokens leak in every operation after it
-    is_turned = any(each.fault.breaks_layout and each.fault.needs_proof == "samples" for each in proved)
+    is_turned = any(suspect.fault.breaks_layout and suspect.fault.needs_proof == "samples" for suspect in proved)
 
     def is_sign(suspect: Suspect) -> bool:
         if is_turned and suspect.fault.needs_proof == "samples" and not suspect.fault.breaks_layout:
@@ -95,4 +95,4 @@ def _plain(suspects: list[Suspect]) -> list[Suspect]:
             suspect.fault.follows_layout and (is_misshapen if suspect.general == "mask-raises" else has_layout)
         )
 
-    return [each for each in suspects if not is_sign(each)]
+    return [suspect for suspect in suspects if not is_sign(suspect)]

@@ -66,7 +66,7 @@ class _Asked:
     change: Callable[[Tensor], Tensor]
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        changed = (self.change(each) if at == self.place else each for at, each in enumerate(args))
+        changed = (self.change(argument) if at == self.place else argument for at, argument in enumerate(args))
         return self.function(*changed, **options)
 
 
@@ -82,8 +82,8 @@ def _weighed_sums(run: Run, rerun: Callable[..., Run]) -> list[WeighedSum]:
     if run.failure is not None or attentions(run):
         return []
     over_features = [total for total in feature_sums(run) if _is_meant(total)]
-    sums = [weighed(run, rerun, each) for each in over_features or token_sums(run)]
-    found = [replace(each, is_of_features=bool(over_features)) for each in sums if each is not None]
+    sums = [weighed(run, rerun, total) for total in over_features or token_sums(run)]
+    found = [replace(total, is_of_features=bool(over_features)) for total in sums if total is not None]
     return found if len(found) == len(sums) and not any(map(_is_mean, found)) else []
 
 
@@ -108,7 +108,7 @@ def weighed(run: Run, rerun: Callable[..., Run], total: TokenSum, more: StandIns
     for place in total.operands:
         answer = rerun({**_asked(total, place, lambda values, _: torch.ones_like(values)), **(more or {})})
         later = [] if answer.failure is not None else [total.total, *downstream(answer, total.product)]
-        met = [each.at for each in later if each.at >= first.at and _is_one(_at(answer, each.at), total)]
+        met = [product.at for product in later if product.at >= first.at and _is_one(_at(answer, product.at), total)]
         if met and not _is_one(before[met[0]], total):
             return WeighedSum(total, place, before[met[0]], reading is not None)
     return None
@@ -157,7 +157,7 @@ def hidden_share(
     if of.is_of_features:
         return None
     if shown is None:
-        length = next((run.sizes[each] for each in ("S", "L") if each in run.sizes), 0)
+        length = next((run.sizes[letter] for letter in ("S", "L") if letter in run.sizes), 0)
         allowed = allowed_by(run, run.sizes.get("B", 0), 1, length)
         if allowed is None or bool(allowed.all()):
             return None
@@ -166,10 +166,10 @@ def hidden_share(
     def at(table: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         return lambda sample, place: table[sample.clamp(0), place.clamp(0)]
 
-    shares = [share(rerun, of, at(each)) for each in (~shown, shown)]
-    if any(each is None for each in shares):
+    shares = [share(rerun, of, at(tokens)) for tokens in (~shown, shown)]
+    if any(part is None for part in shares):
         return None
-    hidden, seen = (float(each.abs().max()) for each in shares if each is not None)
+    hidden, seen = (float(part.abs().max()) for part in shares if part is not None)
     return hidden, seen
 
 
@@ -179,7 +179,7 @@ def _asked(total: TokenSum, place: int, change: Change) -> dict[Site, Callable[.
     marks = product.given[total.operands.index(place)]
     if marks is not None and marks.kind == "lost":
         # the weights tell of the same tokens
-        marks = next((each for each in product.given if each is not None and each.kind == "token"), None)
+        marks = next((marks for marks in product.given if marks is not None and marks.kind == "token"), None)
     if marks is None:
         return {}
     return {product.site: _Asked(product.function, place, lambda values: change(values, marks))}

@@ -49,7 +49,7 @@ def verdict_of(
     understood = [exam for exam in exams if exam.is_understood]
     if not understood:
         return "not examined", _unfollowed(target, exams, lang)
-    crossed = next((each for exam in exams if isinstance(each := exam.examined.get("cross"), Missed)), None)
+    crossed = next((missed for exam in exams if isinstance(missed := exam.examined.get("cross"), Missed)), None)
     if crossed is not None:
         return "not examined", say("doctor.fails_apart", lang=lang, **crossed.values)
     if any(_is_call_guessed(exam) for exam in understood):
@@ -106,11 +106,17 @@ def weigh(exams: Sequence[Examination], *, is_in_half: bool = False) -> None:
     fails there in the classes that it holds is a fault.
     """
     for exam in exams if is_in_half else ():
-        exam.suspects = [replace(each, severity="fault") if each.kind == IN_HALF else each for each in exam.suspects]
-    is_spoiled = any(each.severity == "fault" and not rests_on_guess(each) for exam in exams for each in exam.suspects)
-    is_short = any(each.guess == "axes" for exam in exams for each in exam.suspects)
+        exam.suspects = [
+            replace(suspect, severity="fault") if suspect.kind == IN_HALF else suspect for suspect in exam.suspects
+        ]
+    is_spoiled = any(
+        suspect.severity == "fault" and not rests_on_guess(suspect) for exam in exams for suspect in exam.suspects
+    )
+    is_short = any(suspect.guess == "axes" for exam in exams for suspect in exam.suspects)
     for exam in exams:
-        for suspect in [each for each in exam.suspects if rests_on_guess(each) and (each.guess or not is_spoiled)]:
+        for suspect in [
+            suspect for suspect in exam.suspects if rests_on_guess(suspect) and (suspect.guess or not is_spoiled)
+        ]:
             exam.suspects.remove(suspect)
             unproved = (suspect.fault.needs_proof, "doctor.missed.unmended")
             part, reason = PARTS[suspect.guess] if suspect.guess else unproved
@@ -118,7 +124,9 @@ def weigh(exams: Sequence[Examination], *, is_in_half: bool = False) -> None:
             exam.examined[part] = Missed(reason, {"line": line, "met": suspect.said.get("met", "")})
     if any(_is_call_guessed(exam) for exam in exams):
         for exam in exams:
-            exam.suspects = [each for each in exam.suspects if (each.proved and not is_short) or not _is_of_axes(each)]
+            exam.suspects = [
+                suspect for suspect in exam.suspects if (suspect.proved and not is_short) or not _is_of_axes(suspect)
+            ]
 
 
 def _is_of_axes(suspect: Suspect) -> bool:
@@ -129,4 +137,4 @@ def _is_of_axes(suspect: Suspect) -> bool:
 def _is_call_guessed(exam: Examination) -> bool:
     """Whether axes or sizes that nobody said spoiled what a verdict needs: then nothing is said to be sound."""
     missed = exam.examined.get("heads")
-    return isinstance(missed, Missed) and missed.reason in {PARTS[each][1] for each in ("layout", "sizes")}
+    return isinstance(missed, Missed) and missed.reason in {PARTS[part][1] for part in ("layout", "sizes")}

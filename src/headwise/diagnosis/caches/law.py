@@ -91,7 +91,7 @@ def kept(decoder: Decoder) -> Kept:
         breaches = _breaches(decoder, way)
         if not breaches:
             return Kept(way, (), names)
-        if any(_is_for_a_mask(decoder, each) for each in breaches) or is_read_alone(decoder, way, step):
+        if any(_is_for_a_mask(decoder, breach) for breach in breaches) or is_read_alone(decoder, way, step):
             names = names or (way.name,)
             continue
         working.append((way, breaches))
@@ -139,7 +139,7 @@ def with_room(plan: Plan) -> Plan | None:
         for parameter in built
         if parameter.default is not EMPTY
     }
-    larger = {name: each + TOKENS for name, each in defaults.items() if type(each) is int and each > 0}
+    larger = {name: number + TOKENS for name, number in defaults.items() if type(number) is int and number > 0}
     return replace(plan, init={**plan.init, **larger}) if larger else None
 
 
@@ -182,7 +182,9 @@ def _is_handed_on(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
 
 def _is_guessed(plan: Plan) -> bool:
     """Whether something beside the tokens is handed over for each place, and nobody says for which in a step."""
-    return any(isinstance(each, list) and "L" in each for name, each in plan.call.items() if call_role(name) in BESIDE)
+    return any(
+        isinstance(shape, list) and "L" in shape for name, shape in plan.call.items() if call_role(name) in BESIDE
+    )
 
 
 def _is_for_a_mask(decoder: Decoder, breach: Breach) -> bool:
@@ -208,7 +210,7 @@ def _keeps(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
         return decoded is not None and attention is not None and is_left_behind(decoded, 1, attention)
     if way.pick is not None:
         return holds_tokens(decoder, way, step)
-    kept_in = [vars(each) if hasattr(each, "__dict__") else each for each in step.cache.values()]
+    kept_in = [vars(cache) if hasattr(cache, "__dict__") else cache for cache in step.cache.values()]
     # room that holds nothing yet keeps nothing
     return any(3 in tensor.shape and bool(tensor.any()) for tensor in tensors(kept_in))
 

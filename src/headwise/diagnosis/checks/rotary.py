@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, operand_marks, place_of, value_of
 from headwise.diagnosis.checks.alike_tokens import AllAlike, is_table
-from headwise.diagnosis.checks.head_layout import sides
+from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.diagnosis.checks.rotary_axis import axis_of, turned_otherwise
 from headwise.diagnosis.checks.rotary_repair import JOINTS, mended_turn, untouched
 from headwise.diagnosis.suspects import Suspect
@@ -45,7 +45,7 @@ def rotating_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         distances = _by_distance(attention)
         values = next((side for side in sides(attention) if side.name == "v"), None)
         spun = [each for each in turned.get("v", []) if each.change is None]
-        if values is not None and spun:
+        if values is not None and spun and _differs(values):
             right = [*turned.get("q", []), *turned.get("k", [])]
             still = _unturned(spun, right)
             lacking = next((name for name in "qk" if not turned.get(name)), "")
@@ -55,6 +55,16 @@ def rotating_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             # how pairs and signs stand in a table that it is called with is its caller's choice
             return [_unlawful(run, number, turned, partial(rerun, more_change=alike))]
     return []
+
+
+def _differs(side: Side) -> bool:
+    """Whether like tokens are unlike on one side: what shares memory with keys that were turned may not be turned."""
+    along = axis_of(places := place_of(side.t))
+    if along is None:
+        return True
+    places, entries = places.movedim(along, 0), side.x.movedim(along, 0)
+    is_token = (places >= 0) & (places[:1] >= 0)
+    return bool(((entries - entries[:1]).abs() > NEAR * max(1.0, float(entries.abs().max())))[is_token].any())
 
 
 def _are_places_first(run: Run) -> bool:
