@@ -109,6 +109,35 @@ class Future(nn.Module):
         return self.mixing(later @ x, x.masked_fill(~holds[..., None], 0.0))
 
 
+class Opened(nn.Module):
+    """A mask by no name of one, beside the place of each token."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, x, open_to, pos):
+        B, T, D = x.shape
+        q, k, v = (f(x).view(B, T, 1, D).transpose(1, 2) for f in (self.q, self.k, self.v))
+        angle = pos[:, None, :, None] * torch.arange(D // 2)
+        q, k = (torch.cat([t[..., : D // 2] * angle.cos(), t[..., D // 2 :]], -1) for t in (q, k))
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=open_to.unsqueeze(1))
+        return y.transpose(1, 2).reshape(B, T, D)
+
+
+class Parts(nn.Module):
+    """Tokens of one part see each other."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, x, part):
+        scores = self.q(x) @ self.k(x).mT / x.shape[-1] ** 0.5
+        others = part[:, :, None] != part[:, None, :]
+        return scores.masked_fill(others, float("-inf")).softmax(-1) @ self.v(x)
+
+
 CALLS = {
     Atoms: {
         "atoms": {"_ids": ["B", "L"], "below": "num_kinds"},
@@ -128,6 +157,12 @@ CALLS = {
         "behind": "L//2",
         "_mask": {"argument": "holds", "means": "attend", "shape": ["B", "L"]},
     },
+    Opened: {
+        "x": ["B", "L", "D"],
+        "_mask": {"argument": "open_to", "means": "attend", "shape": ["B", "L", "L"]},
+        "pos": ["B", "L"],
+    },
+    Parts: {"x": ["B", "L", "D"], "part": {"_ids": ["B", "L"], "below": "3"}},
 }  # fmt: skip
 
 

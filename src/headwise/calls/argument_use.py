@@ -24,8 +24,8 @@ AMBIGUOUS = ("", "adjacency")
 
 
 class Argument(inspect.Parameter):
-    """A parameter of a call whose name does not tell what it is for. use: what the code does with it: "mask"; "": it is
-    handed to a layer.
+    """A parameter of a call whose name does not tell what it is for. use: what the code does with it: "mask",
+    "segments"; "": it is handed to a layer.
     """
 
     __slots__ = ("use",)
@@ -61,8 +61,23 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
     if tree is None:
         return {}
     by_name = {tree.name: tree for _, tree in reversed(trees)}
-    out = {name: "mask" for name in names if not call_role(name) and _is_mask(tree, name, by_name, DEEPEST)}
+    numbered = {name: "segments" for name in names if _is_compared_with_itself(tree, name)}
+    names = tuple(name for name in names if name not in numbered)
+    out = numbered | {name: "mask" for name in names if not call_role(name) and _is_mask(tree, name, by_name, DEEPEST)}
     return out | {name: "" for name in names if _is_in_layer(tree, name, by_name)}
+
+
+def _is_compared_with_itself(tree: Written, name: str) -> bool:
+    """Whether entries of a parameter are asked to be equal to others of it, as the numbers of segments are."""
+    return any(
+        isinstance(node, ast.Compare)
+        and isinstance(node.ops[0], ast.Eq | ast.NotEq)
+        and all(
+            isinstance(side, ast.Subscript) and isinstance(side.value, ast.Name) and side.value.id == name
+            for side in (node.left, *node.comparators)
+        )
+        for node in ast.walk(tree)
+    )
 
 
 def _is_in_layer(tree: Written, name: str, trees: Mapping[str, Written]) -> bool:

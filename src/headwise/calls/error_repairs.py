@@ -55,7 +55,7 @@ def lessons(
     """The plans that an error suggests, the likeliest first."""
     text = str(error)
     if TYPE.search(text):
-        yield from _given(plan, text, at)
+        yield from _given(plan, text, at, reading)
         yield from _as_tensors(plan, at, reading)
     if UNPACKED.search(text) or PLACED.search(text) or NONE.search(text):
         yield from _as_pairs(plan, text, at)
@@ -127,19 +127,24 @@ def _as_tensors(plan: Plan, at: FailedStatement, reading: Reading) -> Iterator[P
     yield from (each for row in zip_longest(*ways) for each in row if each is not None)
 
 
-def _given(plan: Plan, text: str, at: FailedStatement) -> Iterator[Plan]:
+def _given(plan: Plan, text: str, at: FailedStatement, reading: Reading) -> Iterator[Plan]:
     """An argument that may be left out, where something must be given for it: like the first input."""
     if "NoneType" not in text:
         return
     first = next((value for value in plan.call.values() if axes_of(value) is not None), ["B", "L", "D"])
     for name in at.left_out:
-        if name not in plan.call and call_role(name) not in ("mask", "lengths", "bias", "cache"):
+        if name not in plan.call and _role(name, reading) not in ("mask", "lengths", "bias", "cache"):
             yield replace(plan, call={**plan.call, name: first})
+
+
+def _role(name: str, reading: Reading) -> str:
+    """What an argument is for by its name, or else by what the code does with it."""
+    return call_role(name) or ("mask" if name in reading.means else "")
 
 
 def _as_tensor(plan: Plan, name: str, first: Sequence[Any], reading: Reading) -> Iterator[Plan]:
     rest = {key: value for key, value in plan.call.items() if key not in (name, "_mask")}
-    role, keys = call_role(name), _keys(plan)
+    role, keys = _role(name, reading), _keys(plan)
     if role == "bias":
         yield from (replace(plan, call={**plan.call, name: ["B", heads, "L", keys]}) for heads in ("H", "1"))
     if role in ("mask", "lengths", "bias") and not plan.mask:

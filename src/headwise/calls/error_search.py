@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
@@ -71,7 +71,9 @@ def learned(
     met: Counter[tuple[str, int]] = Counter()
     lengths = {each for each in wish.init.values() if each in LENGTHS}
     seeds = _seeds(missed)
-    for number, plan in enumerate([*(each for each in _used(seeds, renamed) if _stands(each, wish)), *seeds]):
+    for number, plan in enumerate(
+        [*(each for each in _used(seeds, renamed, reading.means) if _stands(each, wish)), *seeds]
+    ):
         heappush(waiting, _Waiting((number, 0, next(order)), plan, 0))
     while waiting and not budget.is_over:
         current = heappop(waiting)
@@ -131,9 +133,9 @@ def _is_of_numbers(plan: Plan) -> bool:
     return any({*shape} == {"B", "L"} for shape in shapes) and not has_features
 
 
-def _used(seeds: Sequence[Plan], renamed: Callable[[Plan], Plan]) -> list[Plan]:
+def _used(seeds: Sequence[Plan], renamed: Callable[[Plan], Plan], masks: Collection[str]) -> list[Plan]:
     """Some of the calls with their inputs as the code uses them."""
-    used = [as_used(each, renamed) for each in (*seeds[:SEEDS:3], *seeds[-1:])]
+    used = [as_used(each, renamed, masks) for each in (*seeds[:SEEDS:3], *seeds[-1:])]
     return [each for at, each in enumerate(used) if each is not None and each not in used[:at]]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -43,10 +43,10 @@ class _ToldLate(Exception):
 
 
 class _FirstUses:
-    """One run of a plan whose inputs are made at their first use."""
+    """One run of a plan whose inputs are made at their first use. masks: arguments that are used as masks, left out."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.sizes = plan, plan.sizes(-1)
+    def __init__(self, plan: Plan, masks: Collection[str]) -> None:
+        self.plan, self.sizes, self.masks = plan, plan.sizes(-1), masks
         self.arguments: dict[str, Demanded] = {}
         self.demands = Demands(plan, self.sizes)
         self.generator = torch.Generator().manual_seed(0)
@@ -56,7 +56,7 @@ class _FirstUses:
         first = next((value for value in self.plan.call.values() if isinstance(value, list)), ["B", "L", "D"])
         for name in options:
             value = self.plan.call.get(name)
-            is_open = value is None and call_role(name) not in LEFT_OUT
+            is_open = value is None and name not in self.masks and call_role(name) not in LEFT_OUT
             if isinstance(value, list) or is_open:
                 self.arguments[name] = Demanded(list(value or first), is_open=is_open)
             elif isinstance(value, Mapping) and "_ids" in value:
@@ -157,14 +157,14 @@ def _names_at(frame: FrameType) -> list[str] | None:
     return [last(target) for target in targets][: len(targets) - beside]
 
 
-def as_used(plan: Plan, renamed: Callable[[Plan], Plan]) -> Plan | None:
+def as_used(plan: Plan, renamed: Callable[[Plan], Plan], masks: Collection[str] = ()) -> Plan | None:
     """A plan with its inputs as the code uses them first, all of one length; None: that tells no more than the plan.
-    renamed: gives a plan the symbols that its call uses.
+    renamed: gives a plan the symbols that its call uses. masks: arguments that are used as masks.
     """
     plan = renamed(replace(plan, setting="self", call={name: alike(value) for name, value in plan.call.items()}))
     call = dict(plan.call)
     for _ in range(ANEW):
-        run = _FirstUses(replace(plan, call=call))
+        run = _FirstUses(replace(plan, call=call), masks)
         with quiet():
             try:
                 target = in_single(plan.build(run.sizes), plan)
