@@ -157,7 +157,7 @@ def _names_at(frame: FrameType) -> list[str] | None:
     return [last(target) for target in targets][: len(targets) - beside]
 
 
-def as_used(plan: Plan, renamed: Callable[[Plan], Plan], masks: Collection[str] = ()) -> Plan | None:
+def as_used(plan: Plan, renamed: Callable[[Plan], Plan], masks: Collection[str]) -> Plan | None:
     """A plan with its inputs as the code uses them first, all of one length; None: that tells no more than the plan.
     renamed: gives a plan the symbols that its call uses. masks: arguments that are used as masks.
     """

@@ -21,8 +21,8 @@ from headwise.ops.causal_cost import causal_pairs
 BLOCK, ROWS = 128, 512
 # two calls of torch's kernel are faster than one with a mask from so many rows on
 FEWEST_SQUARE = 512
-# a square shorter than this is computed whole by torch's kernel, which a cut in halves spares a quarter of
-FEWEST_SKIPPED = 768
+# a square is cut in halves where that spares such a share of the pairs that torch's kernel computes
+LEAST_SPARED = 1 / 8
 # rows of tiles that differ are one strip up to so many mixed tiles, whose mask is small enough to be kept
 MOST_MIXED = 16
 Runs = tuple[slice, ...]
@@ -156,15 +156,17 @@ _of_no_mask = lru_cache(maxsize=64)(partial(_cut, None))
 def _of_causal(sizes: Sizes, groups: int) -> Strips:
     """The square of the last columns, and those before it, which all rows see.
 
-    The square comes first: its log-sums tell early whether the two can be joined. A short one that is all is two
-    strips: the first half of its rows sees half of the columns.
+    The square comes first: its log-sums tell early whether the two can be joined. One that is all is two strips
+    where that spares enough: the first half of its rows sees half of the columns.
     """
     B, H, Lq, Lk = sizes
     every = slice(0, B), slice(0, H // groups), slice(0, groups)
     whole = *every, slice(0, Lq)
     before, square = (slice(0, Lk - Lq),), (slice(Lk - Lq, Lk),)
-    if Lq == Lk < FEWEST_SKIPPED:
-        first, second = slice(0, Lq // 2), slice(Lq // 2, Lq)
+    half = Lq // 2
+    in_halves = causal_pairs(half) + (Lq - half) * Lq
+    if Lq == Lk and causal_pairs(Lq) * (1 - LEAST_SPARED) >= in_halves:
+        first, second = slice(0, half), slice(half, Lq)
         return Strips(
             [Strip(*every, first, (first,), (first,), is_causal=True), Strip(*every, second, square, (second,))]
         )
