@@ -91,9 +91,9 @@ class _Writer:
 
     def _value(self, param: inspect.Parameter, role: str) -> Any:
         """What one parameter is given; EMPTY: its default."""
-        if "shift" in param.name and type(param.default) is int:
+        if "shift" in param.name and (type(param.default) is int or param.default is EMPTY):
             # which goes with the window: by as much as its own size, or a multiple, nothing is shifted
-            return EMPTY
+            return EMPTY if param.default is not EMPTY else self._half_window(param)
         if isinstance(param.default, tuple | list) and role not in SIZES:
             # as many sizes as there are parts, which belong together
             return EMPTY
@@ -127,6 +127,14 @@ class _Writer:
         if role in ("feed_forward", "rank") and isinstance(param.default, int) and param.default:
             return self._symbol(param.name, param.name, "parameter")
         return self._plain(param, role)
+
+    def _half_window(self, param: inspect.Parameter) -> str:
+        """Half of a window, by which windows are shifted (arXiv:2103.14030); a size of its own where there is none."""
+        windows = [name for name, role in self.variant.roles.items() if role == "window"]
+        name = self._symbol(param.name, param.name, "parameter")
+        if windows and windows[0] not in self.reading.counts:
+            self.symbols[name] = replace(self.symbols[name], equals=f"{windows[0]}//2")
+        return name
 
     def _width(self, param: inspect.Parameter) -> Any:
         variant = self.variant

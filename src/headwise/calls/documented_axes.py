@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -81,6 +82,9 @@ def documented_calls(
     """
     text = "\n".join((docstrings(target), *comments(target)))
     axes = shapes_in(text, [each.name for each in called])
+    if axes:
+        unsaid = [param.name for param in called if param.default is param.empty and param.name not in axes]
+        axes |= _of_parts(target, unsaid)
     first = {parts[0] for parts in axes.values() if len(parts) > 1}
     axes = {name: parts for name, parts in axes.items() if len(parts) > 1 or parts[0] in first | BATCH}
     every = [parameter.name for parameter in called if parameter.default is parameter.empty]
@@ -101,6 +105,17 @@ def documented_calls(
                 numbers = {name: {"_ids": call[name], "below": below} for name in whole}
                 bools = (truths & call.keys()) - set(masked)
                 yield {**call, **numbers, **{name: {"_ids": call[name], **TRUE} for name in bools}}
+
+
+def _of_parts(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The axes that other classes of the same file give to arguments of these names, as parts do that take them."""
+    module = sys.modules.get(str(getattr(kind_of(target), "__module__", "")))
+    parts = [kind for kind in vars(module).values() if isinstance(kind, type)] if module is not None and names else []
+    axes: dict[str, tuple[str, ...]] = {}
+    for kind in (kind for kind in parts if kind.__module__ == module.__name__ and kind is not kind_of(target)):
+        for name, shape in shapes_in("\n".join((docstrings(kind), *comments(kind))), names).items():
+            axes.setdefault(name, shape)
+    return axes
 
 
 def _equalised(axes: Mapping[str, Sequence[str]], text: str) -> dict[str, list[str]]:

@@ -23,6 +23,8 @@ PAST = re.compile(r"index (\d+) is out of bounds for dimension \d+ with size (\d
 ANGLED = frozenset({"cosine", "sine", "cosine_sine", "frequencies"})
 # the share of a head that is turned
 SHARES = (2, 4, 8)
+# the axes of what is known of pairs: samples, tokens, tokens, features
+SQUARE = 4
 # sines and cosines of two directions are in as many parts
 PARTS = 4
 
@@ -31,6 +33,11 @@ def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, i
     """What makes as many numbers come as the shape has room for."""
     free, inputs = free_of(plan), _inputs(plan)
     built = [name for name, place in free.items() if place.meaning == "parameter" and name not in inputs]
+    if 0 in shape:
+        # as many windows as fit into less than one
+        for window in (size for size in dict.fromkeys(shape) if size > 1 and shape.count(size) > 1):
+            for name in (symbol for symbol in free if symbol in inputs and 1 < sizes[symbol] < window):
+                yield from multiples(plan, sizes[name], window, sizes)
     room = prod(size for size in shape if size > 0)
     for name in (
         symbol for symbol in free if symbol in inputs and symbol != "B" and count % max(sizes[symbol], 1) == 0
@@ -90,18 +97,27 @@ def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterat
             size = evaluated(expression, sizes)
             if size in numbers and size != sizes[name] and size > 0:
                 yield bound_to(plan, {name: expression})
+    for shape in (value for value in plan.call.values() if isinstance(value, list) and len(value) >= SQUARE):
+        # a row of pairs for each token that a pair may be of
+        axes = [axis for axis in shape if axis in inputs and sizes[axis] in numbers]
+        yield from (bound_to(plan, {b: a}) for a, b in pairwise(axes))
 
 
 def _counts(plan: Plan) -> set[int]:
-    """How many entries the lists of sizes have that a class is built with, and the lengths that it has by default."""
+    """How many entries the lists of sizes have that a class is built with, and tokens an image of these sizes, with a
+    class token or without; and the lengths that it has by default.
+    """
     given = [value["_tuple"] for value in plan.init.values() if isinstance(value, Mapping) and "_tuple" in value]
+    given += [value for value in plan.init.values() if isinstance(value, list)]
+    images = [sides for sides in given if len(sides) == len("hw") and all(type(side) is int for side in sides)]
+    areas = {prod(sides) + extra for sides in images for extra in (0, 1)}
     own = parameters(plan.target) if isinstance(plan.target, type) else []
     defaults = [param.default for param in own if isinstance(param.default, tuple | list)]
     lengths = {
         param.default for param in own
         if type(param.default) is int and param.name not in plan.init and init_role(param.name) in ("length", "")
     }  # fmt: skip
-    return {len(value) for value in (*given, *defaults)} | lengths
+    return {len(value) for value in (*given, *defaults)} | lengths | areas
 
 
 def multiples(plan: Plan, have: int, factor: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
@@ -109,9 +125,14 @@ def multiples(plan: Plan, have: int, factor: int, sizes: Mapping[str, int]) -> I
     free, inputs = free_of(plan), _inputs(plan)
     built = [name for name, place in free.items() if place.meaning == "parameter" and name not in inputs]
     divisor = next((expression for expression in _expressions(built) if evaluated(expression, sizes) == factor), "")
+    # windows of an image are small: it has as many tokens as their squares
+    small = tuple(replace(s, is_small=True) if s.name == divisor else s for s in plan.symbols)
     for name in (symbol for symbol in free if sizes[symbol] == have and symbol in inputs and divisor):
-        images = {"h": f"n*({divisor})", "w": f"t*({divisor})"}
-        yield bound_to(plan, images if name in images and set(images) <= set(free) else {name: f"n*({divisor})"})
+        images = {"h": f"n*({divisor})", "w": f"m*({divisor})"}
+        if name in images and set(images) <= set(free):
+            yield bound_to(replace(plan, symbols=small), images)
+        else:
+            yield bound_to(plan, {name: f"n*({divisor})"})
 
 
 def divided(plan: Plan, numbers: Sequence[int]) -> Iterator[Plan]:

@@ -50,11 +50,11 @@ def _steps(tree: ast.FunctionDef) -> Iterator[int]:
 
 
 def _defaults(tree: ast.FunctionDef) -> dict[str, int]:
-    """The arguments of a function that are whole numbers unless something else is said."""
+    """The arguments of a function that are whole numbers by default, without widths of heads, which are given."""
     positional = [*tree.args.posonlyargs, *tree.args.args]
     pairs = [*zip(positional[len(positional) - len(tree.args.defaults) :], tree.args.defaults, strict=True)]
     pairs += [(each, value) for each, value in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True) if value]
-    return {each.arg: _whole(value, {}) for each, value in pairs}
+    return {each.arg: _whole(value, {}) for each, value in pairs if init_role(each.arg) != "head_width"}
 
 
 def _whole(node: ast.AST, defaults: dict[str, int]) -> int:

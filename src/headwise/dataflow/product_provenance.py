@@ -20,6 +20,7 @@ __all__ = [
     "entrywise",
     "fresh_features",
     "from_places",
+    "pooled",
     "looking",
     "summed",
 ]
@@ -166,6 +167,14 @@ def from_places(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
     places = torch.arange(max(1, torch.Size(shape[2:]).numel())).reshape(1, 1, *shape[2:])
     samples = sample.reshape(-1, *[1] * (len(shape) - 1))
     return Marks("token", {"t": token(source, samples, places).expand(shape), "f": channels.expand(shape)})
+
+
+def pooled(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
+    """The marks of a pooling of places, samples first and channels second, as those of a convolution; of one that
+    leaves a single place it is not known.
+    """
+    is_of_channels = marks is not None and marks.kind == "token" and is_constant(marks.arrays["t"], 1)
+    return from_places(marks, shape) if is_of_channels and prod(shape[2:]) > 1 else LOST
 
 
 def as_complex(marks: Marks | None) -> Marks:

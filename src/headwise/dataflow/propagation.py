@@ -22,6 +22,7 @@ from headwise.dataflow.product_provenance import (
     entrywise,
     fresh_features,
     from_places,
+    pooled,
     summed,
 )
 from headwise.dataflow.provenance import LOST, Marks, numbered
@@ -39,6 +40,9 @@ ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProduct
 LAYERS = frozenset({"MultiheadAttention", "multi_head_attention_forward"})
 # every entry of their result is new: its token follows from its position alone
 FRESH = frozenset({"conv1d", "conv2d", "conv3d"})
+POOLS = frozenset({
+    f"{prefix}{kind}_pool{axes}d" for prefix in ("", "adaptive_") for kind in ("avg", "max") for axes in (1, 2, 3)
+})  # fmt: skip
 Noted = tuple[Operation, Replaced, tuple[Any, ...], dict[str, Any]]
 # what a replacement may raise for a call of unknown form
 FAILURES = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
@@ -160,6 +164,8 @@ class ProvenanceTracker:
             return (fresh_features(input_marks[0], operation.outputs[0].shape), *([None] * (count - 1)))
         if last in FRESH:
             return (from_places(input_marks[0], operation.outputs[0].shape),)
+        if last in POOLS:
+            return (pooled(input_marks[0], operation.outputs[0].shape), *([None] * (count - 1)))
         if last == "embedding":
             return (embedded(input_marks[0], operation.outputs[0].shape),)
         if is_movement(operation.function) or last in JOINS:

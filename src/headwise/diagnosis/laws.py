@@ -14,6 +14,7 @@ from headwise.diagnosis.checks.alike_samples import unlike_samples
 from headwise.diagnosis.checks.backward import backward_error, broken_backward
 from headwise.diagnosis.checks.batch_leak import mask_leaks, sample_leaks, tells_samples
 from headwise.diagnosis.checks.causal_intent import wants_causal
+from headwise.diagnosis.checks.crossed_positions import crossed_positions
 from headwise.diagnosis.checks.cut_inputs import cut_inputs
 from headwise.diagnosis.checks.discarded_results import discarded_results
 from headwise.diagnosis.checks.dropout import dropping_suspects, has_dropout
@@ -52,6 +53,7 @@ from headwise.diagnosis.checks.single_sample import single_sample_suspects
 from headwise.diagnosis.checks.state_dict import saving_suspects
 from headwise.diagnosis.checks.step_methods import step_methods
 from headwise.diagnosis.checks.subsampled_lengths import unscaled_lengths
+from headwise.diagnosis.checks.table_columns import mixed_columns
 from headwise.diagnosis.checks.training_step import step_suspects
 from headwise.diagnosis.checks.unread_attentions import unread_attentions
 from headwise.diagnosis.checks.unread_parts import unread_parts
@@ -86,6 +88,8 @@ ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("calls", discarded_results), ("weights", single_entries), ("weights", joined_heads),
     ("mask", unread_masks_of), ("parameters", unregistered),
 )  # fmt: skip
+# and of its positions, in this run and others
+POSITIONS = (rotating_suspects, position_suspects, mixed_columns, crossed_positions)
 # as they are told where none could be tried
 LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
 
@@ -224,9 +228,7 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
         out += exam.checks.all("second call", run.fact, generation_suspects, run)
         out += exam.checks.all("causal", run.fact, window_suspects, run)
         out += exam.checks.all("inputs", run.fact, shown_targets, run, free)
-    out += exam.checks.all("rotation", run.fact, rotating_suspects, run, free)
-    out += exam.checks.all("rotation", run.fact, position_suspects, run, free)
-    return out
+    return out + [each for check in POSITIONS for each in exam.checks.all("rotation", run.fact, check, run, free)]
 
 
 def _of_calls(

@@ -7,7 +7,9 @@ from torch import Tensor
 
 from headwise.dataflow import MarkedOp
 
-__all__ = ["EXACT", "factor_of", "is_shift", "is_whole", "keeps_length", "product_factor", "sum_factor"]
+__all__ = [
+    "EXACT", "factor_of", "factor_of_numbers", "is_shift", "is_whole", "keeps_length", "product_factor", "sum_factor",
+]  # fmt: skip
 
 # some turn scores into float32 on the way
 EXACT = 1e-3
@@ -76,6 +78,17 @@ def factor_of(mine: MarkedOp, entry: MarkedOp) -> float | None:
         # what is learned is the same in both runs
         return _ratio(before, output)
     return _ratio(after - before, other_output - output)
+
+
+def factor_of_numbers(entry: MarkedOp) -> float | None:
+    """The constant by which an operation multiplies the largest tensor that it takes; None: it does something else."""
+    if entry.is_movement:
+        return 1.0
+    before = max((tensor.value for tensor in entry.inputs if tensor.value is not None), key=Tensor.numel, default=None)
+    after = entry.outputs[0].value if entry.outputs else None
+    if before is None or after is None or before.shape != after.shape or not after.is_floating_point():
+        return None
+    return _ratio(before, after)
 
 
 def _kept(entry: MarkedOp, shape: torch.Size) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -12,6 +13,7 @@ from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.operation_factors import (
     EXACT,
     factor_of,
+    factor_of_numbers,
     is_shift,
     is_whole,
     keeps_length,
@@ -23,6 +25,8 @@ from headwise.diagnosis.score_path import plain_scores, way_of
 __all__ = ["Factor", "Scale", "scales"]
 
 
+# what projects: before it nothing is a scale
+LAYERS = frozenset({"linear", "multi_head_attention_forward", "MultiheadAttention"})
 # with these a softmax that is written by hand begins
 EXPONENTIALS = frozenset({"exp", "exp_"})
 
@@ -77,6 +81,15 @@ def _scale(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> Scale:
                     factors.append(Factor(mine, value))
             elif value is None and not keeps_length(mine):
                 normed = True
+    for name in "qk":
+        if name not in by_name:
+            for entry in _way_of_numbers(first, a, name):
+                value = factor_of_numbers(entry)
+                if value is None:
+                    normed = normed or not keeps_length(entry)
+                    break
+                if abs(value - 1) > EXACT:
+                    factors.append(Factor(entry, value))
     width = _width(a)
     way = _Way([], is_bent=_is_many(a))
     if a.fused:
@@ -135,6 +148,34 @@ def _way(a: AttentionOps, b: AttentionOps) -> _Way:
 def _is_many(attention: AttentionOps) -> bool:
     """Whether there are two softmaxes, or two products of data, which are no one scale's."""
     return max(sum(entry.last == "softmax" for entry in attention.path), sum(map(is_scores, attention.path))) > 1
+
+
+def _way_of_numbers(run: Run, attention: AttentionOps, name: str) -> Iterator[MarkedOp]:
+    """The operations between a projection and an operand that depends on no argument, as learned queries, the last one
+    first.
+    """
+    entry = attention.context if attention.fused else attention.scores
+    if entry is None or entry.last in LAYERS:
+        return
+    before, number = entry.at, _number_of(entry, attention, name)
+    while number is not None:
+        maker = next(iter(makers(run, before, number)), None)
+        if maker is None or maker.joint is not None or maker.last in LAYERS or not maker.inputs:
+            return
+        yield maker
+        before, number = maker.at, max(maker.inputs, key=lambda tensor: prod(tensor.shape)).number
+
+
+def _number_of(entry: MarkedOp, attention: AttentionOps, name: str) -> int | None:
+    """The number of an operand of scores; None: it is not known which it is."""
+    if attention.fused:
+        return entry.inputs["qk".index(name)].number
+    if entry.joint is None:
+        return None
+    operand = entry.joint.a if (name == "q") == (attention.looks == "x") else entry.joint.b
+    return next(
+        (seen.number for tensor, seen in zip(entry.tensors, entry.inputs, strict=True) if tensor is operand), None
+    )
 
 
 def _is_passed(run: Run, attention: AttentionOps, name: str, entry: MarkedOp) -> bool:

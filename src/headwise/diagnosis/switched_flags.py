@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from headwise.calls import Plan
+from headwise.diagnosis.checks.crossed_positions import crossed_positions
 from headwise.diagnosis.checks.dropout import dropping_suspects
 from headwise.diagnosis.checks.side_effects import changed_arguments
 from headwise.diagnosis.examination import Examination
@@ -50,6 +51,7 @@ def switched(
     for plan in filled_plans(plans, user_files):
         exam = examined(plan, user_files=user_files, checks=exams[-1].checks.again())
         laws = exam.checks.all("arguments kept", changed_arguments, exam.run()) if not exam.suspects else []
+        laws += exam.checks.all("rotation", crossed_positions, exam.run(), exam.rerun) if not exam.suspects else []
         for suspect in laws:
             exam.repair(suspect)
         if exam.suspects:

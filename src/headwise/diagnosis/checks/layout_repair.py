@@ -74,9 +74,10 @@ def _spread(run: Run, attention: AttentionOps) -> Suspect | None:
 def _from_queries(run: Run, attention: AttentionOps) -> Suspect | None:
     """Keys or values that are made from the queries' input, where the other is made from its own."""
     origins = makings(run, attention)
-    if set(origins) != set("qkv"):
-        return None
     sources = {name: each.source for name, each in origins.items()}
+    # of queries that are learned, or made of several inputs, it is not known
+    if set(origins) != set("qkv") or sources["q"] is None:
+        return None
     for name, partner in (("k", "v"), ("v", "k")):
         entry = origins[name].projection
         if (
@@ -84,7 +85,7 @@ def _from_queries(run: Run, attention: AttentionOps) -> Suspect | None:
             and call_role(sources[partner] or "")
             and entry is not None
         ):
-            return redirected(run, entry, sources[partner] or "", sources["q"] or "")
+            return redirected(run, entry, sources[partner] or "", sources["q"])
     return None
 
 

@@ -28,13 +28,11 @@ def mistaken(masked: AttentionPattern, free: AttentionPattern, allowed: Tensor, 
     has_some = right.any(dim=-1, keepdim=True) & ~_padded(masked, allowed)
     visible = masked.visible & before
     if bool(((visible == right) | ~has_some).all()):
-        total = masked.weights.nan_to_num().sum(dim=-1, keepdim=True)
-        share = free.weights.nan_to_num().sum(dim=-1, keepdim=True)
-        return "mask-after-softmax" if bool((((total - share).abs() > TOLERANCE) & has_some).any()) else ""
+        return "mask-after-softmax" if _loses_weight(masked, free, has_some) else ""
     if torch.allclose(masked.weights.nan_to_num(), free.weights.nan_to_num(), atol=1e-9):
         return "mask-ignored"
     if _adds_itself(masked, visible, right):
-        return ""
+        return "mask-after-softmax" if _loses_weight(masked, free, has_some) else ""
     wrong = before & ~wanted
     has_wrong = wrong.any(dim=-1, keepdim=True)
     if bool(((visible == wrong) | ~has_wrong).all()):
@@ -56,6 +54,12 @@ def mistaken(masked: AttentionPattern, free: AttentionPattern, allowed: Tensor, 
     if bool((visible | ~before | ~has_some).all()):
         return "mask-weak-fill"
     return "mask-broadcast"
+
+
+def _loses_weight(masked: AttentionPattern, free: AttentionPattern, rows: Tensor) -> bool:
+    """Whether weights of some of these rows sum to another number with the mask than without."""
+    total, before = (pattern.weights.nan_to_num().sum(dim=-1, keepdim=True) for pattern in (masked, free))
+    return bool((((total - before).abs() > TOLERANCE) & rows).any())
 
 
 def source_turned(masked: AttentionPattern, before: Tensor, wanted: Tensor) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import permutations
 from typing import Any
 
 from headwise.dataflow import MarkedOp, is_constant
@@ -20,8 +21,9 @@ def windows_back(
     after: Sequence[MarkedOp], is_right: Callable[[dict[Site, Callable[..., Any]]], bool]
 ) -> Suspect | None:
     """Windows that are put back in another order than they were taken in: by a view whose counts and sizes changed
-    places, or by a roll the wrong way. after: the movements behind an attention; is_right: whether all tokens come to
-    their own places with stand-ins.
+    places, by another order of axes, or by a roll the wrong way.
+
+    after: the movements behind an attention. is_right: whether all tokens come to their own places with stand-ins.
     """
     for entry in after:
         for right in _otherwise(entry):
@@ -32,20 +34,39 @@ def windows_back(
 
 
 def _otherwise(entry: MarkedOp) -> Iterator[Callable[..., Any]]:
-    """What a view with two neighbouring sizes exchanged, or a roll the other way, would do."""
-    shape = entry.outputs[0].shape if entry.outputs else ()
+    """What a view with two neighbouring sizes exchanged, another order of axes, or a roll the other way would do."""
     marks = entry.output_marks[0] if entry.output_marks else None
-    if entry.last in VIEWS and len(shape) >= WINDOWED and marks is not None and marks.kind == "token":
-        holds_tokens = [not is_constant(marks.arrays["t"], axis) for axis in range(len(shape))]
-        for at in [at for at in range(1, len(shape)) if holds_tokens[at - 1] and holds_tokens[at]]:
-            sizes = (*shape[: at - 1], shape[at], shape[at - 1], *shape[at + 1 :])
-            # one window alone is in its place either way
-            if sizes != shape and min(shape[at - 1 : at + 1]) > 1:
-                yield lambda x, *_, sizes=sizes, **__: x.reshape(sizes)
     if entry.last == "roll":
-        function = entry.function
-        args, options = entry.rules
-        shifts = options.get("shifts", args[1] if len(args) > 1 else 0)
-        axes = options.get("dims", args[2] if len(args) > 2 else None)
-        turned = tuple(-shift for shift in shifts) if isinstance(shifts, tuple | list) else -shifts
-        yield lambda x, *_, **__: function(x, turned, axes)
+        yield _rolled_back(entry)
+    elif marks is not None and marks.kind == "token" and len(marks.shape) >= WINDOWED:
+        axes = [axis for axis in range(1, len(marks.shape)) if not is_constant(marks.arrays["t"], axis)]
+        yield from _viewed(entry, axes) if entry.last in VIEWS else ()
+        yield from _permuted(entry, axes) if entry.last == "permute" else ()
+
+
+def _viewed(entry: MarkedOp, axes: Sequence[int]) -> Iterator[Callable[..., Any]]:
+    """Views with the sizes of two neighbouring axes exchanged."""
+    shape = entry.outputs[0].shape
+    for at in (axis for axis in axes if axis - 1 in (0, *axes)):
+        sizes = (*shape[: at - 1], shape[at], shape[at - 1], *shape[at + 1 :])
+        # one window alone is in its place either way
+        if sizes != shape and min(shape[at - 1 : at + 1]) > 1:
+            yield lambda x, *_, sizes=sizes, **__: x.reshape(sizes)
+
+
+def _permuted(entry: MarkedOp, axes: Sequence[int]) -> Iterator[Callable[..., Any]]:
+    """Permutations with these axes in another order."""
+    function = entry.function
+    for order in (order for order in permutations(axes) if order != tuple(axes)):
+        places = dict(zip(axes, order, strict=True))
+        dims = [places.get(axis, axis) for axis in range(len(entry.outputs[0].shape))]
+        yield lambda *args, dims=dims, **options: function(*args, **options).permute(dims)
+
+
+def _rolled_back(entry: MarkedOp) -> Callable[..., Any]:
+    """A roll the other way."""
+    function, (args, options) = entry.function, entry.rules
+    shifts = options.get("shifts", args[1] if len(args) > 1 else 0)
+    dims = options.get("dims", args[2] if len(args) > 2 else None)
+    turned = tuple(-shift for shift in shifts) if isinstance(shifts, tuple | list) else -shifts
+    return lambda x, *_, **__: function(x, turned, dims)

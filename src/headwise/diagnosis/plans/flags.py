@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from headwise.calls import Plan, callee, init_role, mask_arguments, parameters
+from headwise.calls import Plan, callee, init_role, mask_arguments, parameters, read
 from headwise.dataflow import Run, attentions, run
 from headwise.diagnosis.checks.causal import order_suspects, pattern_of
 from headwise.diagnosis.plans.small_sizes import small
@@ -75,7 +75,7 @@ def switched_plans(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> 
     before = None if free is None else _ran(free, files)
     if free is None or before is None or (files and all(is_installed(file) for file in files)):
         return
-    ways = (*_ways(free, target), *_counted(free, target))
+    ways = (*_ways(free, target), *_counted(free, target), *_worded(free, target))
     others = [(name, plan) for name, plan in ways if "causal" not in name and not TURNING.search(name)]
     for name, plan in others[:MOST]:
         result = _ran(plan, files)
@@ -148,6 +148,18 @@ def _counted(free: Plan, target: Any) -> Iterator[tuple[str, Plan]]:
     for parameter in parameters(target) if isinstance(target, type) else []:
         if type(parameter.default) is int and parameter.default == 0 and parameter.name not in free.init:
             yield parameter.name, replace(free, init={**free.init, parameter.name: 1})
+
+
+def _worded(free: Plan, target: Any) -> Iterator[tuple[str, Plan]]:
+    """A plan for each word that the code compares an argument of the constructor with and that is not its default, as
+    of `partition == "grid"`.
+    """
+    built = parameters(target) if isinstance(target, type) else []
+    words = {param.name: param for param in built if isinstance(param.default, str) and param.name not in free.init}
+    choices = read(target, free.namespace).choices if words else {}
+    for name, param in words.items():
+        for word in (each for each in choices.get(name, ()) if each != param.default):
+            yield f"{name} {word}", replace(free, init={**free.init, name: {"_expr": repr(word)}})
 
 
 def _ran(plan: Plan, files: Sequence[str]) -> Run | None:
