@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -20,8 +20,10 @@ __all__ = [
     "entrywise",
     "fresh_features",
     "from_places",
-    "pooled",
     "looking",
+    "packed",
+    "pooled",
+    "recurrent",
     "summed",
 ]
 
@@ -167,6 +169,21 @@ def from_places(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
     places = torch.arange(max(1, torch.Size(shape[2:]).numel())).reshape(1, 1, *shape[2:])
     samples = sample.reshape(-1, *[1] * (len(shape) - 1))
     return Marks("token", {"t": token(source, samples, places).expand(shape), "f": channels.expand(shape)})
+
+
+def recurrent(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
+    """The marks of the states that a recurrent layer gives for each token of its input."""
+    if marks is None or marks.kind != "token":
+        return LOST
+    return Marks("token", {"t": marks.arrays["t"][..., :1].expand(shape), "f": torch.arange(shape[-1]).expand(shape)})
+
+
+def packed(function: Callable[..., Any], marks: Marks | None, args: tuple[Any, ...]) -> Marks:
+    """The marks of tokens without their padding, one after another, or padded again; padding is no token."""
+    if marks is None or marks.kind != "token":
+        return LOST
+    # padding is made of zeros
+    return marks.through(lambda array: function(array + 1, *args[1:])[0] - 1)
 
 
 def pooled(marks: Marks | None, shape: tuple[int, ...]) -> Marks:

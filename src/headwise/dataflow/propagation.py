@@ -22,7 +22,9 @@ from headwise.dataflow.product_provenance import (
     entrywise,
     fresh_features,
     from_places,
+    packed,
     pooled,
+    recurrent,
     summed,
 )
 from headwise.dataflow.provenance import LOST, Marks, numbered
@@ -43,6 +45,12 @@ FRESH = frozenset({"conv1d", "conv2d", "conv3d"})
 POOLS = frozenset({
     f"{prefix}{kind}_pool{axes}d" for prefix in ("", "adaptive_") for kind in ("avg", "max") for axes in (1, 2, 3)
 })  # fmt: skip
+# of the first tensor of these the others pick entries
+INDEXED = frozenset({"index_select", "__getitem__", "gather", "take_along_dim"})
+# their first result has the tokens of their input, and the others are of the last one
+RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
+# the tokens of a padded batch one after another, and back
+PACKS = frozenset({"_pack_padded_sequence", "_pad_packed_sequence"})
 Noted = tuple[Operation, Replaced, tuple[Any, ...], dict[str, Any]]
 # what a replacement may raise for a call of unknown form
 FAILURES = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
@@ -162,6 +170,10 @@ class ProvenanceTracker:
             return (None,)
         if last in LAYERS:
             return (fresh_features(input_marks[0], operation.outputs[0].shape), *([None] * (count - 1)))
+        if last in RECURRENT:
+            return (recurrent(input_marks[0], operation.outputs[0].shape), *([LOST] * (count - 1)))
+        if last in PACKS:
+            return (packed(function, input_marks[0], entry.args), *([None] * (count - 1)))
         if last in FRESH:
             return (from_places(input_marks[0], operation.outputs[0].shape),)
         if last in POOLS:
@@ -212,12 +224,13 @@ def _unknown(*_: Any, **__: Any) -> Any:
 
 def _moved(function: Replaced, entry: MarkedOp, input_tensors: list[Tensor]) -> tuple[Marks | None, ...]:
     """The marks after a movement: their arrays moved the same way."""
-    kinds = {marks.kind for marks in entry.given if marks is not None}
+    given = [marks for marks in _moved_marks(entry) if marks is not None]
+    kinds = {marks.kind for marks in given}
     if len(kinds) != 1 or kinds == {"lost"}:
         return (LOST,) * len(entry.outputs)
     (kind,) = kinds
     out: list[dict[str, Tensor]] = []
-    for name in next(marks for marks in entry.given if marks is not None).arrays:
+    for name in given[0].arrays:
         args, options = _stood_in(entry, input_tensors, name)
         if entry.last == "pad":
             options = {"value": -1, **{key: each for key, each in options.items() if key in ("pad", "input")}}
@@ -227,6 +240,11 @@ def _moved(function: Replaced, entry: MarkedOp, input_tensors: list[Tensor]) -> 
                 out.append({})
             out[place][name] = array
     return tuple(Marks(kind, arrays) for arrays in out)
+
+
+def _moved_marks(entry: MarkedOp) -> tuple[Marks | None, ...]:
+    """The marks of what an operation moves: an index that it reads says which entries, whatever it was made of."""
+    return (entry.given[0], *[None] * (len(entry.given) - 1)) if entry.last in INDEXED else entry.given
 
 
 def _values(entry: MarkedOp, input_tensors: list[Tensor]) -> list[Marks]:
@@ -251,7 +269,7 @@ def _written(entry: MarkedOp, input_tensors: list[Tensor]) -> Marks:
 
 def _stood_in(entry: MarkedOp, input_tensors: list[Tensor], name: str) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of a call, with an array of marks in place of each tensor."""
-    by_id = {id(t): marks for t, marks in zip(input_tensors, entry.given, strict=True)}
+    by_id = {id(t): marks for t, marks in zip(input_tensors, _moved_marks(entry), strict=True)}
 
     def instead(value: Any) -> Any:
         if isinstance(value, Tensor):
