@@ -47,3 +47,25 @@ class Attend(nn.Module):
 
 def test_a_context_that_asks_latents_is_no_fault():
     assert blamed_in(HEAD + TWO) == []
+
+
+JOINED = """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads = num_heads
+        self.ask, self.far, self.match, self.place, self.hold, self.join = (nn.Linear(width, width) for _ in range(6))
+
+    def cut(self, t):
+        return t.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def forward(self, tgt, memory, pos, query_pos):
+        q = torch.cat([self.cut(self.ask(tgt)), self.cut(self.far(query_pos))], -1)
+        k = torch.cat([self.cut(self.match(memory)), self.cut(self.place(pos))], -1)
+        y = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ self.cut(self.hold(memory))
+        return self.join(y.transpose(1, 2).flatten(2))
+"""
+
+
+def test_queries_and_keys_that_are_each_joined_of_two_inputs_are_no_mistaken_ones():
+    assert blamed_in(HEAD + JOINED) == []

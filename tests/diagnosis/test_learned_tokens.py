@@ -181,3 +181,67 @@ def test_a_condition_for_each_sample_is_no_memory():
     assert (found.verdict, found.examined["cross"]) == ("sound", "no: it does not take more keys than queries")
     source = MODULATED.format(width="x.shape[-1]", mark="  # <-")
     assert blamed_in(source) == marked(source, "scale-wrong")
+
+
+LATENT = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, dim, latents, heads, head_dim):
+        super().__init__()
+        self.heads, self.scale = heads, head_dim**-0.5
+        self.latents = nn.Parameter(torch.randn(latents, dim))
+        inner = heads * head_dim
+        self.norm, self.ask, self.join = nn.LayerNorm(dim), nn.Linear(dim, inner), nn.Linear(inner, dim)
+        self.pack = nn.Linear(dim, 2 * inner)
+
+    def forward(self, data):
+        latents = self.norm(self.latents.unsqueeze(0).expand(data.shape[0], -1, -1))
+        q, k, v = self.ask(latents){once}, *self.pack(data).chunk(2, -1)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v))
+        y = {attention}
+        return self.join(y.transpose(1, 2).flatten(2))
+"""
+)
+FUSED = "F.scaled_dot_product_attention(q, k, v)"
+BY_HAND = "(q @ k.mT{again}).softmax(-1) @ v"
+
+
+@pytest.mark.parametrize(
+    ("once", "attention", "kinds"),
+    [
+        ("", FUSED, []),
+        (" * self.scale", FUSED, ["scale-twice"]),
+        (" * self.scale", BY_HAND.format(again=""), []),
+        (" * self.scale", BY_HAND.format(again=" * self.scale"), ["scale-twice"]),
+    ],
+)
+def test_learned_queries_are_scaled_once(once, attention, kinds):
+    source = LATENT.format(once=once, attention=attention)
+    assert [kind for kind, _ in blamed_in(source)] == kinds
+
+
+NORMED = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.norm = heads, nn.LayerNorm(dim)
+        self.ask, self.match, self.hold, self.join = (nn.Linear(dim, dim) for _ in range(4))
+
+    def forward(self, x, context):
+        q, k, v = self.ask(self.norm(x)), self.match(context), self.hold(context)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v))
+        y = (q @ k.mT{scale}).softmax(-1) @ v
+        return self.join(y.transpose(1, 2).flatten(2))
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("scale", "kinds"),
+    [(" / q.shape[-1] ** 0.5", []), ("", ["scale-missing"]), (" / x.shape[-1] ** 0.5", ["scale-wrong"])],
+)
+def test_what_is_normalised_before_it_is_projected_has_the_scale_of_others(scale, kinds):
+    assert [kind for kind, _ in blamed_in(NORMED.format(scale=scale))] == kinds

@@ -355,3 +355,30 @@ def test_words_on_a_mask_that_a_model_turns_are_not_said_of_its_layers_masks(mad
 def test_a_mask_of_a_tokenizer_has_1_for_tokens(words, means):
     _, _, file = loaded_from(attend("pass", given="x, attention_mask") + f"\n\n{words}\n")
     assert meaning_of([file], "attention_mask", "Attend") == means
+
+
+GRAPH = """
+class Attend(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.w = nn.Linear(in_features, out_features, bias=False)
+        self.a, self.b = nn.Linear(out_features, 1), nn.Linear(out_features, 1)
+
+    def forward(self, h, adj):
+        adj = ((adj + torch.eye(adj.shape[-1])) > 0).float()
+        h = self.w(h)
+        e = F.leaky_relu(self.a(h) + self.b(h).transpose(1, 2))
+        {weights}
+        return torch.matmul(w, h)
+"""
+
+
+@pytest.mark.parametrize(
+    ("weights", "kinds"),
+    [
+        ("w = e.masked_fill(adj == 0, -1e9).softmax(-1)", []),
+        ("w = e.softmax(-1).masked_fill(adj == 0, 0.0)", ["mask-after-softmax"]),
+    ],
+)
+def test_edges_of_a_graph_to_which_loops_are_added_are_masked_before_the_softmax(weights, kinds):
+    assert [kind for kind, _ in blamed_in(HEAD + GRAPH.format(weights=weights))] == kinds

@@ -43,3 +43,42 @@ def test_windows_that_are_rolled_on_are_found_though_none_are_rolled_by_default(
     found = hw.doctor(kind)
     assert [fault.kind for fault in found.faults] == faults
     assert found.verdict == ("faulty" if faults else "sound")
+
+
+class Spread(nn.Module):
+    """Windows of neighbours, or, by a word, groups that are spread over the image (arXiv:2204.01697)."""
+
+    back = (0, 3, 1, 4, 2, 5)
+
+    def __init__(self, width, heads, window, pattern="block"):
+        super().__init__()
+        assert pattern in ("block", "grid")
+        self.heads, self.window, self.pattern = heads, window, pattern
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, image):
+        batch, rows, columns, width = image.shape
+        size = self.window
+        if self.pattern == "block":
+            x = image.view(batch, rows // size, size, columns // size, size, width).permute(0, 1, 3, 2, 4, 5)
+        else:
+            x = image.view(batch, size, rows // size, size, columns // size, width).permute(0, 2, 4, 1, 3, 5)
+        shape, x = x.shape, x.reshape(-1, size**2, width)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.transpose(-2, -1) / sqrt(q.shape[-1])).softmax(-1)
+        x = self.out((weights @ v).transpose(1, 2).flatten(2)).view(shape)
+        x = x.permute(0, 1, 3, 2, 4, 5) if self.pattern == "block" else x.permute(self.back)
+        return image + x.reshape(image.shape)
+
+
+class SpreadBack(Spread):
+    """The groups are put back as windows are."""
+
+    back = (0, 1, 3, 2, 4, 5)
+
+
+@pytest.mark.parametrize(("kind", "faults"), [(Spread, []), (SpreadBack, ["windows-misplaced"])])
+def test_groups_that_a_word_asks_for_are_examined_though_another_is_the_default(kind, faults):
+    found = hw.doctor(kind)
+    assert [fault.kind for fault in found.faults] == faults
+    assert found.verdict == ("faulty" if faults else "sound")

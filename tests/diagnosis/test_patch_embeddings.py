@@ -291,3 +291,27 @@ def test_patches_of_pixels_are_right():
         "x.flatten(2).transpose(1, 2)", "self.cut(x.permute(0, 2, 4, 1, 3, 5).reshape(len(image), -1, 192))"
     )
     assert found_in(source, "Started").verdict != "faulty"
+
+
+NONLOCAL = """class Nonlocal(nn.Module):
+    '''image: (batch, channels, height, width)'''
+
+    def __init__(self, channels):
+        super().__init__()
+        self.theta, self.phi, self.g, self.out = (nn.Conv2d(channels, channels, 1) for _ in range(4))
+        self.pool = nn.MaxPool2d(2)
+
+    def forward(self, image):
+        batch, channels, height, width = image.shape
+        q = self.theta(image).flatten(2).transpose(1, 2)
+        k, v = self.pool(self.phi(image)).flatten(2), self.pool(self.g(image)).flatten(2)
+        w = (q @ k / channels**0.5).softmax({axis})
+        y = torch.bmm(v, w.transpose(1, 2))
+        return image + self.out(y.view(batch, channels, height, width))
+"""
+
+
+def test_keys_and_values_may_be_pooled_from_the_places_of_an_image():
+    assert found_in(HEAD + NONLOCAL.format(axis=-1), "Nonlocal").verdict == "sound"
+    source = HEAD + NONLOCAL.format(axis=1)
+    assert blamed_in(source, "Nonlocal") == [("softmax-axis", line_of(source, "softmax"))]

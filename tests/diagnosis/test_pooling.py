@@ -204,3 +204,41 @@ def test_dropout_in_eval_is_found_where_memory_that_was_not_written_differs_too(
     assert found_in(HEAD + PACKED, "Packed").faults == ()
     wrong = HEAD + PACKED.replace(", self.training)", ")")
     assert blamed_in(wrong, "Packed") == [("dropout-in-eval", line_of(wrong, "nn.functional.dropout"))]
+
+
+STATES = """class States(nn.Module):
+    def __init__(self, width, hidden, hops=3):
+        super().__init__()
+        self.gru, self.score = nn.GRU(width, hidden, batch_first=True), nn.Linear(hidden, hops)
+
+    def forward(self, x):
+        states, _ = self.gru(x)
+        weights = self.score(states).softmax({axis})
+        return torch.einsum("btr,bth->brh", weights, states).flatten(1)
+"""
+HOPS = """class Hops(nn.Module):
+    '''tokens: (length, batch), padded with 0 behind'''
+
+    def __init__(self, vocab, emb, hidden, hops=3):
+        super().__init__()
+        self.emb, self.lstm = nn.Embedding(vocab, emb, padding_idx=0), nn.LSTM(emb, hidden, bidirectional=True)
+        self.first, self.second = nn.Linear(2 * hidden, 2 * hidden), nn.Linear(2 * hidden, hops)
+
+    def forward(self, tokens):
+        pads = tokens == 0
+        packed = nn.utils.rnn.pack_padded_sequence(self.emb(tokens), (~pads).sum(0).cpu(), enforce_sorted=False)
+        states, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], total_length=len(tokens))
+        scores = self.second(torch.tanh(self.first(states))).masked_fill(pads[..., None], float("-inf"))
+        return torch.einsum("tbr,tbh->brh", scores.softmax({axis}), states).flatten(1)
+"""
+
+
+def test_tokens_are_followed_through_packed_sequences():
+    report = found_in(HEAD + HOPS.format(axis=0), "Hops")
+    assert report.verdict == "sound"
+    assert report.examined["comparison"].startswith("attention pooling")
+
+
+@pytest.mark.parametrize(("axis", "kinds"), [(1, []), (0, ["softmax-axis"])])
+def test_states_of_a_recurrent_layer_are_pooled_by_several_weights_each(axis, kinds):
+    assert [kind for kind, _ in blamed_in(HEAD + STATES.format(axis=axis), "States")] == kinds

@@ -72,6 +72,7 @@ def _scale(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> Scale:
     sides_by_name = {side.name: chain_of(second, side.entry, side.operand) for side in sides(b)}
     shared = {op.at for op in by_name.get("v", [])}
     for name in "qk":
+        projected = max((op.at for op in by_name.get(name, []) if op.joint is not None), default=-1)
         for mine, entry in zip(by_name.get(name, []), sides_by_name.get(name, []), strict=False):
             if mine.at in shared or mine.joint is not None or mine.is_movement:
                 continue
@@ -79,7 +80,7 @@ def _scale(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> Scale:
             if value is not None and abs(value - 1) > EXACT:
                 if _is_passed(first, a, name, mine) and not _is_of_layer(first, a, mine):
                     factors.append(Factor(mine, value))
-            elif value is None and not keeps_length(mine):
+            elif value is None and mine.at > projected and not keeps_length(mine):
                 normed = True
     for name in "qk":
         if name not in by_name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ Axes = tuple[int, int]
 
 
 def pooled_over_samples(run: Run) -> list[Suspect]:
-    """The softmax over the samples of one score for each token, whose weights are then summed over the tokens.
+    """The softmax over the samples of one score for each token and head, whose weights are then summed over the tokens.
 
     It holds whichever of the two axes is called the batch: nothing is normalised along one axis and summed along the
     other, where each entry is the one score of a token (Bahdanau et al. 2015, arXiv:1409.0473, equations 5 and 6).
@@ -45,19 +46,19 @@ def pooled_over_samples(run: Run) -> list[Suspect]:
 
 
 def _axes_of(marks: Marks | None) -> Axes | None:
-    """The axis of samples and that of places, of one number for each token; None: it holds something else. A number for
-    a token and the one query of its sample is one for each token.
+    """The axis of samples and that of places, of one number for each token, or one for each of several heads; None: it
+    holds something else. A number for a token and the one query of its sample is one for each token.
     """
     if marks is None or marks.kind not in ("token", "pair"):
         return None
+    heads = 1
     if marks.kind == "token":
-        f, tokens = marks.arrays["f"], [marks.arrays["t"]]
-        if not all(is_constant(f, axis) for axis in range(f.ndim)):
-            return None
+        tokens = [marks.arrays["t"]]
+        heads = prod(marks.shape[axis] for axis in _varying(marks.arrays["f"]))
     else:
         # the queries stand at one place
         tokens = [marks.arrays[name] for name in "xy" if len(_varying(place_of(marks.arrays[name])))]
-    if len(tokens) != 1 or bool((tokens[0] < 0).any()) or tokens[0].numel() != tokens[0].unique().numel():
+    if len(tokens) != 1 or bool((tokens[0] < 0).any()) or tokens[0].numel() != heads * tokens[0].unique().numel():
         return None
     samples, places = _varying(sample_of(tokens[0])), _varying(place_of(tokens[0]))
     is_one_score = len(samples) == len(places) == 1 and samples != places

@@ -1,0 +1,54 @@
+"""Sizes that hang together: windows that must divide an image, tables that are as long as it, shares of a head."""
+
+import pytest
+
+from headwise.calls.finder import find
+from tests.calls.styles import windowed
+
+
+def best(target, **given):
+    return find(target, namespace=vars(windowed), **given).plans[0]
+
+
+def sizes_of(plan, *names):
+    return [plan.sizes(-1)[name] for name in names]
+
+
+def test_windows_of_any_name_divide_both_sides_of_an_image():
+    plan = best(windowed.Tiles)
+    height, width, side = sizes_of(plan, "h", "w", "patchwork")
+    assert (height % side, width % side) == (0, 0)
+    assert side < height != width > side
+    assert plan.init["dim_head"] == "d"
+
+
+def test_windows_are_shifted_by_half_of_one():
+    side, shift = sizes_of(best(windowed.Shifts), "window_size", "shift_size")
+    assert shift == side // 2 > 0
+
+
+@pytest.mark.parametrize("window", [[2, 4], [3, 5]])
+def test_a_window_that_a_person_gives_has_a_class_token_where_its_table_has_one(window):
+    plan = best(windowed.Table, init={"dim": 24, "num_heads": 3, "window_size": window})
+    assert sizes_of(plan, "L") == [window[0] * window[1] + 1]
+
+
+def test_pairs_of_tokens_have_as_many_rows_as_columns():
+    plan = best(windowed.Pairs)
+    rows, columns = plan.call["z"][1:3]
+    assert rows != columns
+    assert len(set(sizes_of(plan, rows, columns))) == 1
+
+
+def test_a_share_of_a_head_is_less_than_all_of_it():
+    assert best(windowed.Partly).init["turned_pct"] == 0.5
+
+
+def test_positions_that_keys_must_have_are_as_long_as_these():
+    assert best(windowed.Placed).call == {"x": ["B", "L", "D"], "memory": ["B", "S", "D"], "pos": ["B", "S", "D"]}
+
+
+def test_a_shape_that_a_part_tells_of_its_argument_is_that_of_the_whole():
+    plan = best(windowed.Step)
+    assert plan.call["hidden"] == [1, "B", "dec_dim"]
+    assert (plan.call["encoder_outputs"][0], plan.call["encoder_outputs"][2]) == ("B", "enc_dim")
