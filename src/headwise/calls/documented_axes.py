@@ -109,10 +109,13 @@ def documented_calls(
 
 def _of_parts(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The axes that other classes of the same file give to arguments of these names, as parts do that take them."""
-    module = sys.modules.get(str(getattr(kind_of(target), "__module__", "")))
-    parts = [kind for kind in vars(module).values() if isinstance(kind, type)] if module is not None and names else []
+    own = kind_of(target)
+    module = sys.modules.get(str(getattr(own, "__module__", "")))
+    if module is None or not names:
+        return {}
+    kinds = [value for value in vars(module).values() if isinstance(value, type) and value is not own]
     axes: dict[str, tuple[str, ...]] = {}
-    for kind in (kind for kind in parts if kind.__module__ == module.__name__ and kind is not kind_of(target)):
+    for kind in (kind for kind in kinds if kind.__module__ == module.__name__):
         for name, shape in shapes_in("\n".join((docstrings(kind), *comments(kind))), names).items():
             axes.setdefault(name, shape)
     return axes

@@ -17,13 +17,13 @@ __all__ = ["mixed_columns"]
 SUMS = frozenset({"+", "+=", "add", "add_"})
 LOOKUPS = frozenset({"embedding", "__getitem__", "index_select"})
 VIEWS = frozenset({"view", "reshape", "unflatten"})
-# by so much an entry of a column is moved
+# by so much the entries of a column are shifted
 STEP = 1.0
 
 
 @dataclass(frozen=True)
-class Moved:
-    """A stand-in for a lookup that moves all entries of its first column."""
+class ShiftedColumn:
+    """A stand-in for a lookup that shifts all entries of its first column."""
 
     function: Callable[..., Any]
 
@@ -36,31 +36,34 @@ class Moved:
 def mixed_columns(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """A view after which one column of a table is read by several heads (Liu et al. 2021, arXiv:2103.14030, eq. 4).
 
-    rerun: the same run with stand-ins. Proved by it: one column of the table is moved, and what is added to the scores
-    of more than one head moves.
+    rerun: the same run with stand-ins. Proved by it: one column of the table is shifted, and what is added to the
+    scores of more than one head changes.
     """
     if not isinstance(run.target, nn.Module):
         return []
     names = {param.data_ptr(): name for name, param in run.target.named_parameters()}
-    for place, attention in enumerate(attentions(run)):
-        sums = [attention.context] if attention.fused else [op for op in attention.path if op.name in SUMS]
-        for number, total in enumerate(sums):
-            for lookup, view in _views_of_rows(run, total):
-                second = rerun({lookup.site: Moved(lookup.function)})
-                others = attentions(second)[place : place + 1]
-                same = [op for each in others for op in (each.path if not each.fused else (each.context,))
-                        if each.fused or op.name in SUMS][number : number + 1]  # fmt: skip
-                if any(_heads_moved(total, other) > 1 for other in same):
-                    table = next(tensor for tensor in lookup.tensors if tensor.data_ptr() in names)
-                    return [Suspect("bias-heads-mixed", view.span, said={"name": names[table.data_ptr()]}, proved=True)]
+    for number, addition in enumerate(_additions(run)):
+        for lookup, view in _views_of_rows(run, addition):
+            shifted = _additions(rerun({lookup.site: ShiftedColumn(lookup.function)}))
+            if number < len(shifted) and _heads_changed(addition, shifted[number]) > 1:
+                table = next(names[tensor.data_ptr()] for tensor in lookup.tensors if tensor.data_ptr() in names)
+                return [Suspect("bias-heads-mixed", view.span, said={"name": table}, proved=True)]
     return []
 
 
-def _views_of_rows(run: Run, total: MarkedOp) -> Iterator[tuple[MarkedOp, MarkedOp]]:
+def _additions(run: Run) -> list[MarkedOp]:
+    """The operations of a run that add something to scores."""
+    sums: list[MarkedOp] = []
+    for attention in attentions(run):
+        sums += [attention.context] if attention.fused else [op for op in attention.path if op.name in SUMS]
+    return sums
+
+
+def _views_of_rows(run: Run, addition: MarkedOp) -> Iterator[tuple[MarkedOp, MarkedOp]]:
     """The lookups in a table that make what is added to scores, each with the view that reads its columns, which are
     its last axis, as an axis before two others of tokens.
     """
-    made = sorted(made_from(run, [total]), key=lambda op: op.at)
+    made = sorted(made_from(run, [addition]), key=lambda op: op.at)
     for lookup in (op for op in made if op.last in LOOKUPS and op.outputs):
         tables = [tensor for tensor in lookup.tensors if isinstance(tensor, nn.Parameter) and tensor.ndim == 2]
         heads = lookup.outputs[0].shape[-1:]
@@ -73,12 +76,12 @@ def _views_of_rows(run: Run, total: MarkedOp) -> Iterator[tuple[MarkedOp, Marked
                 break
 
 
-def _heads_moved(first: MarkedOp, second: MarkedOp) -> int:
+def _heads_changed(plain: MarkedOp, shifted: MarkedOp) -> int:
     """In how many heads, the third axis from the end, what is added to scores differs in two runs."""
-    for a, b in zip(first.unmarked_inputs, second.unmarked_inputs, strict=False):
+    for a, b in zip(plain.unmarked_inputs, shifted.unmarked_inputs, strict=False):
         if a.value is None or b.value is None or a.value.ndim < len("hqk") or a.value.shape != b.value.shape:
             continue
-        moved: Tensor = (a.value != b.value).movedim(-3, 0).flatten(1).any(dim=1)
-        if bool(moved.any()):
-            return int(torch.count_nonzero(moved))
+        heads: Tensor = (a.value != b.value).movedim(-3, 0).flatten(1).any(dim=1)
+        if bool(heads.any()):
+            return int(torch.count_nonzero(heads))
     return 0

@@ -223,13 +223,13 @@ FAULTS = (
         Words(
             "The windows are put back in another order than they were taken in: tokens come to places of others.",
             "What a token gets was made for another one, and the residual adds it to the wrong token.",
-            "View the windows as (batch, rows, columns, window, window, channels) before the axes are transposed; roll "
-            "back by what was rolled.",
+            "View the windows as (batch, rows, columns, window, window, channels) before the axes are transposed, undo "
+            "the permutation with which they were taken, and roll back by what was rolled.",
         ),
         Words(
             "窗口放回时的次序与取出时不同：token 到了别的 token 的位置上。",
             "一个 token 得到的是为另一个 token 算出的结果，残差加到了错误的 token 上。",
-            "转置之前把窗口看作（批，行数，列数，窗口，窗口，通道）；移位多少就移回多少。",
+            "转置之前把窗口看作（批，行数，列数，窗口，窗口，通道），用取出时排列的逆排列；移位多少就移回多少。",
         ),
     ),
     Fault(
