@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.written import HEAD, blamed_in, found_in, marked
+from tests.diagnosis.written import HEAD, blamed_in, found_in, line_of, marked
 
 ROWS = (
     HEAD
@@ -103,13 +103,12 @@ def test_tiles_that_come_back_to_their_places_are_sound_whatever_convolution_joi
     assert found_in(source, "Tiles").verdict == "sound"
 
 
-def test_an_output_of_another_shape_proves_nothing_of_tiles_that_are_laid_back_in_another_order():
+def test_tiles_that_are_laid_back_in_another_order_are_blamed_for_their_permutation():
     source = TILES
     for name, value in (RIGHT | {"order": "0, 3, 6, 2, 4, 1, 5"}).items():
         source = source.replace("{" + name + "}", value)
-    found = found_in(source, "Tiles")
-    assert found.verdict != "sound"
-    assert [each.evidence for each in found.faults if each.proved] == []
+    (fault,) = found_in(source, "Tiles").faults
+    assert (fault.kind, fault.line, fault.proved) == ("windows-misplaced", line_of(source, "y.permute(0, 3"), True)
 
 
 def test_rows_of_an_image_whose_channels_are_a_size_of_their_own_are_followed():

@@ -89,6 +89,8 @@ def lessons(
         yield from multiples(plan, have, need, sizes) if is_divided else tied(plan, [have, need], sizes)
     if STACKED.search(text):
         yield from size_relations.divided(plan, [int(word) for word in re.findall(r"\d+", text)])
+    if SIZES.search(text):
+        yield from size_relations.squared(plan, [int(word) for word in re.findall(r"\d+", text)], sizes)
 
 
 def _as_pairs(plan: Plan, text: str, at: FailedStatement) -> Iterator[Plan]:

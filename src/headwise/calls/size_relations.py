@@ -12,10 +12,11 @@ from typing import Any
 from headwise.calls.plan import Named, Plan, evaluated
 from headwise.calls.roles import call_role, init_role
 from headwise.calls.signature import parameters
-from headwise.calls.symbols import LEGEND, bases, spoken
+from headwise.calls.symbols import LEGEND, PLACES, bases, layout_of, spoken
 
 __all__ = [
-    "batched", "bound_to", "divided", "free_of", "grouped", "lengthened", "multiples", "narrowed", "reshaped", "tied",
+    "batched", "bound_to", "divided", "free_of", "grouped", "lengthened", "multiples", "narrowed", "reshaped",
+    "squared", "tied",
 ]  # fmt: skip
 
 # an entry that an axis does not have
@@ -23,8 +24,6 @@ PAST = re.compile(r"index (\d+) is out of bounds for dimension \d+ with size (\d
 ANGLED = frozenset({"cosine", "sine", "cosine_sine", "frequencies"})
 # the share of a head that is turned
 SHARES = (2, 4, 8)
-# the axes of what is known of pairs: samples, tokens, tokens, features
-SQUARE = 4
 # sines and cosines of two directions are in as many parts
 PARTS = 4
 
@@ -97,10 +96,20 @@ def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterat
             size = evaluated(expression, sizes)
             if size in numbers and size != sizes[name] and size > 0:
                 yield bound_to(plan, {name: expression})
-    for shape in (value for value in plan.call.values() if isinstance(value, list) and len(value) >= SQUARE):
-        # a row of pairs for each token that a pair may be of
-        axes = [axis for axis in shape if axis in inputs and sizes[axis] in numbers]
-        yield from (bound_to(plan, {b: a}) for a, b in pairwise(axes))
+
+
+def squared(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """As many rows as columns of an input that holds pairs of tokens, as where a pair is read with others of its row
+    and with others of its column.
+    """
+    for name, shape in plan.call.items():
+        if not isinstance(shape, list) or len(shape) != len("BijD"):
+            continue
+        batch, a, b, width = map(str, shape)
+        is_met = {a, b, width} <= sizes.keys() and {sizes[a], sizes[b]} <= {*numbers} and width not in PLACES
+        if is_met and a != b and {a, b} <= free_of(plan).keys() & _inputs(plan):
+            call = {**plan.call, name: [batch, "L", "L", width], **layout_of([batch, "L", "L", width])}
+            yield replace(plan, call=call)
 
 
 def _counts(plan: Plan) -> set[int]:

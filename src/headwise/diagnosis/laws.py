@@ -88,8 +88,6 @@ ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("calls", discarded_results), ("weights", single_entries), ("weights", joined_heads),
     ("mask", unread_masks_of), ("parameters", unregistered),
 )  # fmt: skip
-# and of its positions, in this run and others
-POSITIONS = (rotating_suspects, position_suspects, mixed_columns, crossed_positions)
 # as they are told where none could be tried
 LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
 
@@ -228,7 +226,9 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
         out += exam.checks.all("second call", run.fact, generation_suspects, run)
         out += exam.checks.all("causal", run.fact, window_suspects, run)
         out += exam.checks.all("inputs", run.fact, shown_targets, run, free)
-    return out + [each for check in POSITIONS for each in exam.checks.all("rotation", run.fact, check, run, free)]
+    for check in (rotating_suspects, position_suspects, mixed_columns, crossed_positions):
+        out += exam.checks.all("rotation", run.fact, check, run, free)
+    return out
 
 
 def _of_calls(

@@ -32,7 +32,9 @@ def crossed_positions(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     for name in names:
 
         def change(_: Any, options: dict[str, Any], name: str = name) -> None:
-            options[name] = options[name] + 1.0
+            # one of several tensors in one argument, as sines are, is left
+            if isinstance(options.get(name), Tensor):
+                options[name] = options[name] + 1.0
 
         second = rerun(more_change=change)
         for a, b in zip(attentions(run), attentions(second), strict=False):
