@@ -180,7 +180,7 @@ def _values(
         # one for each distance
         far = [["2*L-1" if axis == "L" else axis for axis in shape], ["1", "2*L-1", width]]
         is_far = role == "encoding" and "L" in shape and any(SHIFTS.search(word) for word in reading.words)
-        # of the queries, or in a call with keys of their own of these
+        # positions are of the queries, or of keys that have a length of their own
         of_keys = [[sizes.get(axis, axis) for axis in family.key]] if role == "encoding" and keys == "S" else []
         yield from (*(far if is_far else ()), None, shape, *of_keys, ["L", width])
     elif role == "frequencies" and name in reading.counts:

@@ -91,9 +91,11 @@ class _Writer:
 
     def _value(self, param: inspect.Parameter, role: str) -> Any:
         """What one parameter is given; EMPTY: its default."""
-        if "shift" in param.name and (type(param.default) is int or param.default is EMPTY):
+        if "shift" in param.name and type(param.default) is int:
             # which goes with the window: by as much as its own size, or a multiple, nothing is shifted
-            return EMPTY if param.default is not EMPTY else self._half_window(param)
+            return EMPTY
+        if "shift" in param.name and param.default is EMPTY and role in ("", "width"):
+            return self._half_window(param)
         if isinstance(param.default, tuple | list) and role not in SIZES:
             # as many sizes as there are parts, which belong together
             return EMPTY

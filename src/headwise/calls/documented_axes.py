@@ -108,7 +108,7 @@ def documented_calls(
 
 
 def _of_parts(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The axes that other classes of the same file give to arguments of these names, as parts do that take them."""
+    """The axes that other classes of the same file give to their arguments of these names, the first that does."""
     own = kind_of(target)
     module = sys.modules.get(str(getattr(own, "__module__", "")))
     if module is None or not names:

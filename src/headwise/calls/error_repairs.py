@@ -78,8 +78,8 @@ def lessons(
         shape = [int(word) for word in match[1].split(",")]
         yield from narrowed(plan, shape, sizes)
         yield from reshaped(plan, shape, int(match[2]), sizes)
+    numbers = [int(word) for word in re.findall(r"\d+", text)]
     if SIZES.search(text):
-        numbers = [int(word) for word in re.findall(r"\d+", text)]
         yield from narrowed(plan, numbers, sizes)
         yield from tied(plan, numbers, sizes)
         yield from _of_pairs(plan)
@@ -88,9 +88,9 @@ def lessons(
     for have, need, is_divided in at.compared if isinstance(error, AssertionError | ValueError) else ():
         yield from multiples(plan, have, need, sizes) if is_divided else tied(plan, [have, need], sizes)
     if STACKED.search(text):
-        yield from size_relations.divided(plan, [int(word) for word in re.findall(r"\d+", text)])
+        yield from size_relations.divided(plan, numbers)
     if SIZES.search(text):
-        yield from size_relations.squared(plan, [int(word) for word in re.findall(r"\d+", text)], sizes)
+        yield from size_relations.squared(plan, numbers, sizes)
 
 
 def _as_pairs(plan: Plan, text: str, at: FailedStatement) -> Iterator[Plan]:

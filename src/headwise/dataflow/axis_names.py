@@ -15,7 +15,7 @@ from headwise.dataflow.sizes import Sizes, product
 from headwise.recording import Operation, Record, TensorSeen
 from headwise.source import Span
 
-__all__ = ["Names", "Row", "aligned", "by_site"]
+__all__ = ["Names", "RECURRENT", "Row", "aligned", "by_site"]
 
 # the weights of these are not shown: the source is `self.q_proj(x)`
 WITH_WEIGHTS = frozenset({

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.dataflow.axis_names import RECURRENT
 from headwise.dataflow.contractions import Einsum, chained, contraction
 from headwise.dataflow.index_maps import is_movement
 from headwise.dataflow.learned_tokens import LearnedTokens
@@ -47,8 +48,6 @@ POOLS = frozenset({
 })  # fmt: skip
 # of the first tensor of these the others pick entries
 INDEXED = frozenset({"index_select", "__getitem__", "gather", "take_along_dim"})
-# their first result has the tokens of their input, and the others are of the last one
-RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 # the tokens of a padded batch one after another, and back
 PACKS = frozenset({"_pack_padded_sequence", "_pad_packed_sequence"})
 Noted = tuple[Operation, Replaced, tuple[Any, ...], dict[str, Any]]
@@ -171,6 +170,7 @@ class ProvenanceTracker:
         if last in LAYERS:
             return (fresh_features(input_marks[0], operation.outputs[0].shape), *([None] * (count - 1)))
         if last in RECURRENT:
+            # the other results are of the last token
             return (recurrent(input_marks[0], operation.outputs[0].shape), *([LOST] * (count - 1)))
         if last in PACKS:
             return (packed(function, input_marks[0], entry.args), *([None] * (count - 1)))
@@ -224,13 +224,13 @@ def _unknown(*_: Any, **__: Any) -> Any:
 
 def _moved(function: Replaced, entry: MarkedOp, input_tensors: list[Tensor]) -> tuple[Marks | None, ...]:
     """The marks after a movement: their arrays moved the same way."""
-    given = [marks for marks in _moved_marks(entry) if marks is not None]
-    kinds = {marks.kind for marks in given}
+    sources = [marks for marks in _moved_marks(entry) if marks is not None]
+    kinds = {marks.kind for marks in sources}
     if len(kinds) != 1 or kinds == {"lost"}:
         return (LOST,) * len(entry.outputs)
     (kind,) = kinds
     out: list[dict[str, Tensor]] = []
-    for name in given[0].arrays:
+    for name in sources[0].arrays:
         args, options = _stood_in(entry, input_tensors, name)
         if entry.last == "pad":
             options = {"value": -1, **{key: each for key, each in options.items() if key in ("pad", "input")}}

@@ -226,8 +226,8 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
         out += exam.checks.all("second call", run.fact, generation_suspects, run)
         out += exam.checks.all("causal", run.fact, window_suspects, run)
         out += exam.checks.all("inputs", run.fact, shown_targets, run, free)
-    for check in (rotating_suspects, position_suspects, mixed_columns, crossed_positions):
-        out += exam.checks.all("rotation", run.fact, check, run, free)
+    for of_positions in (rotating_suspects, position_suspects, mixed_columns, crossed_positions):
+        out += exam.checks.all("rotation", run.fact, of_positions, run, free)
     return out
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from headwise.dataflow import MarkedOp
 
 __all__ = [
-    "EXACT", "factor_of", "factor_of_numbers", "is_shift", "is_whole", "keeps_length", "product_factor", "sum_factor",
+    "EXACT", "factor_of", "factor_of_constant", "is_shift", "is_whole", "keeps_length", "product_factor", "sum_factor",
 ]  # fmt: skip
 
 # some turn scores into float32 on the way
@@ -80,8 +80,8 @@ def factor_of(mine: MarkedOp, entry: MarkedOp) -> float | None:
     return _ratio(after - before, other_output - output)
 
 
-def factor_of_numbers(entry: MarkedOp) -> float | None:
-    """The constant by which an operation multiplies the largest tensor that it takes; None: it does something else."""
+def factor_of_constant(entry: MarkedOp) -> float | None:
+    """The factor of an operation on what depends on no argument, seen from one run; None: it does something else."""
     if entry.is_movement:
         return 1.0
     before = max((tensor.value for tensor in entry.inputs if tensor.value is not None), key=Tensor.numel, default=None)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 from torch import nn
 
-from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, is_scores, makers
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, is_layer, is_scores, makers
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.operation_factors import (
     EXACT,
     factor_of,
-    factor_of_numbers,
+    factor_of_constant,
     is_shift,
     is_whole,
     keeps_length,
@@ -25,8 +25,6 @@ from headwise.diagnosis.score_path import plain_scores, way_of
 __all__ = ["Factor", "Scale", "scales"]
 
 
-# what projects: before it nothing is a scale
-LAYERS = frozenset({"linear", "multi_head_attention_forward", "MultiheadAttention"})
 # with these a softmax that is written by hand begins
 EXPONENTIALS = frozenset({"exp", "exp_"})
 
@@ -67,30 +65,18 @@ def scales(first: Run, second: Run) -> list[Scale]:
 def _scale(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> Scale:
     factors: list[Factor] = []
     a, b = plain_scores(a), plain_scores(b)
-    normed = False
-    by_name = {side.name: chain_of(first, side.entry, side.operand) for side in sides(a)}
-    sides_by_name = {side.name: chain_of(second, side.entry, side.operand) for side in sides(b)}
-    shared = {op.at for op in by_name.get("v", [])}
+    is_normed = False
+    chains = [
+        {side.name: chain_of(run, side.entry, side.operand) for side in sides(attention)}
+        for run, attention in ((first, a), (second, b))
+    ]
     for name in "qk":
-        projected = max((op.at for op in by_name.get(name, []) if op.joint is not None), default=-1)
-        for mine, entry in zip(by_name.get(name, []), sides_by_name.get(name, []), strict=False):
-            if mine.at in shared or mine.joint is not None or mine.is_movement:
-                continue
-            value = factor_of(mine, entry)
-            if value is not None and abs(value - 1) > EXACT:
-                if _is_passed(first, a, name, mine) and not _is_of_layer(first, a, mine):
-                    factors.append(Factor(mine, value))
-            elif value is None and mine.at > projected and not keeps_length(mine):
-                normed = True
-    for name in "qk":
-        if name not in by_name:
-            for entry in _way_of_numbers(first, a, name):
-                value = factor_of_numbers(entry)
-                if value is None:
-                    normed = normed or not keeps_length(entry)
-                    break
-                if abs(value - 1) > EXACT:
-                    factors.append(Factor(entry, value))
+        if name in chains[0]:
+            side_factors, is_side_normed = _side_factors(first, a, name, chains[0], chains[1].get(name, []))
+        else:
+            side_factors, is_side_normed = _constant_factors(first, a, name)
+        factors += side_factors
+        is_normed = is_normed or is_side_normed
     width = _width(a)
     way = _Way([], is_bent=_is_many(a))
     if a.fused:
@@ -101,7 +87,60 @@ def _scale(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> Scale:
         factors += way.factors
     after = _after(first, second, a, b)
     total = prod((factor.value for factor in factors), start=1.0)
-    return Scale(a, total, tuple(factors), after, width, way.is_bent, normed, way.floored, way.is_related)
+    return Scale(a, total, tuple(factors), after, width, way.is_bent, is_normed, way.floored, way.is_related)
+
+
+def _side_factors(
+    run: Run, attention: AttentionOps, name: str, chains: Mapping[str, list[MarkedOp]], chain: list[MarkedOp]
+) -> tuple[list[Factor], bool]:
+    """The factors of queries or keys, and whether these are normalised behind their projection. chains: of the sides in
+    the first run; chain: of this side in the second.
+    """
+    factors: list[Factor] = []
+    is_normed = False
+    shared = {op.at for op in chains.get("v", [])}
+    projected = max((op.at for op in chains[name] if op.joint is not None), default=-1)
+    for op, twin in zip(chains[name], chain, strict=False):
+        if op.at in shared or op.joint is not None or op.is_movement:
+            continue
+        value = factor_of(op, twin)
+        if value is None:
+            is_normed = is_normed or (op.at > projected and not keeps_length(op))
+        elif abs(value - 1) > EXACT and _is_passed(run, attention, name, op) and not _is_of_layer(run, attention, op):
+            factors.append(Factor(op, value))
+    return factors, is_normed
+
+
+def _constant_factors(run: Run, attention: AttentionOps, name: str) -> tuple[list[Factor], bool]:
+    """The factors of queries or keys that depend on no argument, as learned ones, back to their projection; and whether
+    something else than a multiplication stands between.
+    """
+    entry = attention.context if attention.fused else attention.scores
+    number = None if entry is None or is_layer(entry) else _number_of(entry, attention, name)
+    factors: list[Factor] = []
+    while entry is not None and number is not None:
+        entry = next(iter(makers(run, entry.at, number)), None)
+        if entry is None or not entry.inputs or any(isinstance(t, nn.Parameter) and t.ndim > 1 for t in entry.tensors):
+            # what is learned, or the product with weights that are
+            break
+        value = factor_of_constant(entry)
+        if value is None:
+            return factors, True
+        if abs(value - 1) > EXACT:
+            factors.append(Factor(entry, value))
+        number = max(entry.inputs, key=lambda tensor: prod(tensor.shape)).number
+    return factors, False
+
+
+def _number_of(entry: MarkedOp, attention: AttentionOps, name: str) -> int | None:
+    """The number of an operand of scores; None: it is not known which it is."""
+    if attention.fused:
+        return entry.inputs["qk".index(name)].number
+    if entry.joint is None:
+        return None
+    operand = entry.joint.a if (name == "q") == (attention.looks == "x") else entry.joint.b
+    pairs = zip(entry.tensors, entry.inputs, strict=True)
+    return next((seen.number for tensor, seen in pairs if tensor is operand), None)
 
 
 @dataclass
@@ -116,32 +155,32 @@ class _Way:
 
 def _way(a: AttentionOps, b: AttentionOps) -> _Way:
     ways = [way_of(attention) for attention in (a, b)]
-    mines, others = (
+    ops, twins = (
         list(attention.path) if way is None else sorted((*way.way, *way.sums), key=lambda op: op.at)
         for way, attention in zip(ways, (a, b), strict=True)
     )
     sums = {total.at for way in ways if way is not None for total in way.sums}
     out = _Way([])
-    for mine, entry in zip(mines, others, strict=False):
-        if mine is a.softmax or (a.softmax is None and mine.last in EXPONENTIALS):
+    for op, twin in zip(ops, twins, strict=False):
+        if op is a.softmax or (a.softmax is None and op.last in EXPONENTIALS):
             break
-        value = product_factor(mine, entry) if mine is a.scores else factor_of(mine, entry)
-        if mine.at in sums:
+        value = product_factor(op, twin) if op is a.scores else factor_of(op, twin)
+        if op.at in sums:
             # what cannot be told of a sum is that of its terms
-            value = sum_factor(mine, entry) or 1.0
-        if value is None and is_shift(mine):
+            value = sum_factor(op, twin) or 1.0
+        if value is None and is_shift(op):
             continue
-        if value is None and is_whole(mine):
-            out.floored = out.floored or mine
+        if value is None and is_whole(op):
+            out.floored = out.floored or op
         elif value is None:
             out.is_bent = True
         elif abs(value - 1) > EXACT:
-            out.factors.append(Factor(mine, value))
+            out.factors.append(Factor(op, value))
             if value == 0:
                 # of nothing, nothing can be said
                 break
     # what is added or mixed is no multiplication either
-    out.is_related = None not in ways and len(mines) == len(others) and not out.is_bent
+    out.is_related = None not in ways and len(ops) == len(twins) and not out.is_bent
     out.is_bent = out.is_bent or None not in ways or _is_many(a)
     return out
 
@@ -149,34 +188,6 @@ def _way(a: AttentionOps, b: AttentionOps) -> _Way:
 def _is_many(attention: AttentionOps) -> bool:
     """Whether there are two softmaxes, or two products of data, which are no one scale's."""
     return max(sum(entry.last == "softmax" for entry in attention.path), sum(map(is_scores, attention.path))) > 1
-
-
-def _way_of_numbers(run: Run, attention: AttentionOps, name: str) -> Iterator[MarkedOp]:
-    """The operations between a projection and an operand that depends on no argument, as learned queries, the last one
-    first.
-    """
-    entry = attention.context if attention.fused else attention.scores
-    if entry is None or entry.last in LAYERS:
-        return
-    before, number = entry.at, _number_of(entry, attention, name)
-    while number is not None:
-        maker = next(iter(makers(run, before, number)), None)
-        if maker is None or maker.joint is not None or maker.last in LAYERS or not maker.inputs:
-            return
-        yield maker
-        before, number = maker.at, max(maker.inputs, key=lambda tensor: prod(tensor.shape)).number
-
-
-def _number_of(entry: MarkedOp, attention: AttentionOps, name: str) -> int | None:
-    """The number of an operand of scores; None: it is not known which it is."""
-    if attention.fused:
-        return entry.inputs["qk".index(name)].number
-    if entry.joint is None:
-        return None
-    operand = entry.joint.a if (name == "q") == (attention.looks == "x") else entry.joint.b
-    return next(
-        (seen.number for tensor, seen in zip(entry.tensors, entry.inputs, strict=True) if tensor is operand), None
-    )
 
 
 def _is_passed(run: Run, attention: AttentionOps, name: str, entry: MarkedOp) -> bool:
@@ -222,21 +233,21 @@ def _after(first: Run, second: Run, a: AttentionOps, b: AttentionOps) -> tuple[F
     out = []
     path = zip(a.path, b.path, strict=True)
     behind = a.softmax is None
-    for mine, entry in path:
-        if mine is a.softmax:
+    for op, twin in path:
+        if op is a.softmax:
             behind = True
             continue
-        value = factor_of(mine, entry) if behind and a.softmax is not None else None
+        value = factor_of(op, twin) if behind and a.softmax is not None else None
         if value is not None and abs(value - 1) > EXACT:
-            out.append(Factor(mine, value))
-    mines = [op for op in first.seen if op.at > a.context.at]
-    others = [op for op in second.seen if op.at > b.context.at]
-    for mine, entry in zip(mines, others, strict=False):
-        if mine.joint is not None or mine.last in ("layer_norm", "rms_norm"):
+            out.append(Factor(op, value))
+    ops = [op for op in first.seen if op.at > a.context.at]
+    twins = [op for op in second.seen if op.at > b.context.at]
+    for op, twin in zip(ops, twins, strict=False):
+        if op.joint is not None or op.last in ("layer_norm", "rms_norm"):
             break
-        if mine.is_movement or not mine.is_marked:
+        if op.is_movement or not op.is_marked:
             continue
-        value = factor_of(mine, entry)
+        value = factor_of(op, twin)
         if value is not None and abs(value - 1) > EXACT:
-            out.append(Factor(mine, value))
+            out.append(Factor(op, value))
     return tuple(out)

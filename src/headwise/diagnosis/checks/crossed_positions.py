@@ -26,15 +26,13 @@ def crossed_positions(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
 
     rerun: the same run with other arguments. Proved by it: the argument is changed, and keys and values are compared.
     """
-    names = [name for name, value in run.given.items() if call_role(name) == "encoding" and value.is_floating_point()]
     if not isinstance(run.target, nn.Module):
         return []
-    for name in names:
+    # one of several tensors in one argument, as sines are, has a name that no argument has
+    for name in (name for name in run.given if name in run.plan.call and call_role(name) == "encoding"):
 
         def change(_: Any, options: dict[str, Any], name: str = name) -> None:
-            # one of several tensors in one argument, as sines are, is left
-            if isinstance(options.get(name), Tensor):
-                options[name] = options[name] + 1.0
+            options[name] = 2 * options[name]
 
         second = rerun(more_change=change)
         for a, b in zip(attentions(run), attentions(second), strict=False):
