@@ -47,10 +47,10 @@ WORDS = {
 TEMPLATES = {value.name: value for file in FAMILIES for value in vars(file).values() if isinstance(value, Template)}
 FAMILY_NAMES = {
     "calls": "调用", "names": "名字", "inputs": "输入", "projections": "投影", "head_layout": "头的布局",
-    "grouped_heads": "分组的头", "rotary": "旋转位置编码", "position_bias": "位置偏置", "scale": "缩放",
-    "mask": "掩码", "padding": "填充", "causal": "因果掩码", "softmax": "softmax", "dropout": "dropout",
-    "context": "加权求和", "cache": "缓存", "batch": "批", "parameters": "参数", "gradients": "梯度",
-    "half_precision": "半精度", "documentation": "文档",
+    "windows": "窗口", "grouped_heads": "分组的头", "rotary": "旋转位置编码", "position_bias": "位置偏置",
+    "scale": "缩放", "mask": "掩码", "padding": "填充", "causal": "因果掩码", "softmax": "softmax",
+    "dropout": "dropout", "context": "加权求和", "cache": "缓存", "batch": "批", "parameters": "参数",
+    "gradients": "梯度", "half_precision": "半精度", "documentation": "文档",
 }  # fmt: skip
 ENGINE_NAMES = {
     "formula": ("公式", "把代码算出的数与公式的结果比较"),

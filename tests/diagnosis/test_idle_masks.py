@@ -71,6 +71,22 @@ class Unread(Attention):
         return torch.zeros(n, n, dtype=torch.bool)
 
 
+class UnreadPairs(Attention):
+    """Under another name it is a mask all the same."""
+
+    def hidden(self, n):
+        visible = torch.arange(n)[:, None] >= torch.arange(n)  # noqa: F841  that it is not read is the fault
+        return torch.zeros(n, n, dtype=torch.bool)
+
+
+class UnreadRow(Attention):
+    """One row of truth values is no mask of pairs."""
+
+    def hidden(self, n):
+        is_even = torch.arange(n) % 2 == 0  # noqa: F841  it is left over
+        return torch.zeros(n, n, dtype=torch.bool)
+
+
 class LeftOver(Attention):
     """What is hidden is what the mask that nobody reads describes."""
 
@@ -90,14 +106,15 @@ class Blocks(Attention):
         return ~(same | ((block[:, None] - block[None, :]).abs() == 1))
 
 
-@pytest.mark.parametrize("kind", [Attention, KeepsTheFirst, ReadInside, LeftOver, Blocks])
+@pytest.mark.parametrize("kind", [Attention, KeepsTheFirst, ReadInside, LeftOver, UnreadRow, Blocks])
 def test_a_mask_that_hides_something_at_some_length_is_right(kind):
     found = doctor(kind)
     assert (found.verdict, found.faults) == ("sound", ())
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"), [(NeverMeets, "mask-unmet"), (AlwaysMeets, "mask-unmet"), (Unread, "mask-unused")]
+    ("kind", "told"),
+    [(NeverMeets, "mask-unmet"), (AlwaysMeets, "mask-unmet"), (Unread, "mask-unused"), (UnreadPairs, "mask-unused")],
 )
 def test_a_mask_that_hides_nothing_is_told(kind, told):
     assert [each.kind for each in doctor(kind).faults] == [told]

@@ -3,6 +3,7 @@
 from math import sqrt
 
 import pytest
+import torch
 from torch import nn
 
 import headwise as hw
@@ -11,7 +12,7 @@ import headwise as hw
 class Shifted(nn.Module):
     """Windows of an image; in every other layer the image is rolled before it is cut, and back."""
 
-    turn_back = 1
+    turn_back, keeps_apart = 1, True
 
     def __init__(self, width, heads, window, shift=0):
         super().__init__()
@@ -24,12 +25,21 @@ class Shifted(nn.Module):
         size = self.window
         x = x.view(batch, rows // size, size, columns // size, size, width).transpose(2, 3).reshape(-1, size**2, width)
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        weights = (q @ k.transpose(-2, -1) / sqrt(q.shape[-1])).softmax(-1)
-        x = self.out((weights @ v).transpose(1, 2).flatten(2))
+        scores = q @ k.transpose(-2, -1) / sqrt(q.shape[-1])
+        if self.shift and self.keeps_apart:
+            scores = scores.masked_fill(self.apart(rows, columns).repeat(batch, 1, 1)[:, None], -100)
+        x = self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
         x = x.view(batch, rows // size, columns // size, size, size, width).transpose(2, 3).reshape(image.shape)
         if self.shift:
             x = x.roll((self.turn_back * self.shift, self.turn_back * self.shift), (1, 2))
         return image + x
+
+    def apart(self, rows, columns):
+        size = self.window
+        region = 2 * (torch.arange(rows) >= rows - self.shift).long()[:, None]
+        region = region + (torch.arange(columns) >= columns - self.shift).long()
+        region = region.view(rows // size, size, columns // size, size).transpose(1, 2).reshape(-1, size**2)
+        return region[:, :, None] != region[:, None, :]
 
 
 class TurnedOn(Shifted):
@@ -38,7 +48,33 @@ class TurnedOn(Shifted):
     turn_back = -1
 
 
-@pytest.mark.parametrize(("kind", "faults"), [(Shifted, []), (TurnedOn, ["windows-misplaced"])])
+class EdgesMeet(Shifted):
+    """Tokens of opposite edges see each other."""
+
+    keeps_apart = False
+
+
+class OnlyEdgesMeet(Shifted):
+    """Only tokens of opposite edges see each other."""
+
+    def apart(self, rows, columns):
+        return ~super().apart(rows, columns)
+
+
+class Globe(EdgesMeet):
+    """Rows and columns are periodic: what stands at opposite edges belongs together."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "faults"),
+    [
+        (Shifted, []),
+        (TurnedOn, ["windows-misplaced"]),
+        (EdgesMeet, ["windows-wrapped"]),
+        (OnlyEdgesMeet, ["windows-wrapped"]),
+        (Globe, []),
+    ],
+)
 def test_windows_that_are_rolled_on_are_found_though_none_are_rolled_by_default(kind, faults):
     found = hw.doctor(kind)
     assert [fault.kind for fault in found.faults] == faults

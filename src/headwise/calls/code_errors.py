@@ -31,6 +31,8 @@ PROBES = 3
 UNPACKED = re.compile(r"values to unpack \(expected (\d+)")
 NUMBER = re.compile(r"must be Tensor, not (int|float)\b")
 WHOLE = re.compile(r"but got float\b|'float' object cannot be interpreted as an integer")
+# layers in a list of Python's, which torch's own list of layers does not take
+NESTED = re.compile(r"^(?:list|tuple|set|dict|generator) is not a Module subclass")
 # what every class has one of: an error names it without saying whose it is
 SHARED = ("__init__", "__call__", "forward")
 COUNT = re.compile(r"(\w+)\(\) (?:takes|missing|got an unexpected)\b")
@@ -64,9 +66,9 @@ class Silent(TypeError):
 
 def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
     """Whether code that raised this would raise it however it is called: a name or an attribute that is nowhere, parts
-    of what is no module yet, a number where torch takes tensors, a view of what it laid out otherwise, nothing that
-    is returned, a function of its own with other arguments than it takes, an option that torch has not; by a plan also
-    a fraction as a size, heads of the whole width each, and features split along another axis.
+    of what is no module yet, a list among layers, a number where torch takes tensors, a view of what it laid out
+    otherwise, nothing that is returned, a function of its own with other arguments than it takes, an option that torch
+    has not; by a plan also a fraction as a size, heads of the whole width each, and features split along another axis.
     """
     if isinstance(error, NameError | Silent) or "view size is not compatible" in str(error):
         return True
@@ -89,10 +91,11 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
         return True
     if isinstance(error, ValueError) and UNPACKED.search(str(error)):
         return plan is not None and _is_split_elsewhere(plan)
-    if isinstance(error, TypeError) and COUNT.search(str(error)):
+    if isinstance(error, TypeError) and (COUNT.search(str(error)) or NESTED.search(str(error))):
         mappings = [] if plan is None else [each for each in plan.init.values() if isinstance(each, Mapping)]
         # what the constructor was given by us may take other arguments than what was meant
-        return not any("_expr" in mapping for mapping in mappings) and _calls_itself_wrong(error)
+        is_own = not any("_expr" in mapping for mapping in mappings)
+        return is_own and (NESTED.search(str(error)) is not None or _calls_itself_wrong(error))
     if isinstance(error, RuntimeError) and SHAPE.search(str(error)):
         return plan is not None and _is_wide(error) and _is_widened(plan)
     # the number may be one that it was called with

@@ -235,12 +235,18 @@ class Search:
         return freed if bench.ran(freed).error is None and bench.runs(freed) else plan
 
     def _settings(self, base: Plan) -> list[Plan]:
-        """The plan, and with keys as long as queries where it has its own."""
-        if base.setting == "self" or self.wish.cross is True:
+        """The plan, and where it has keys of its own, without these, or if they are needed, with as many as queries."""
+        if base.setting == "self" or self.wish.cross is True or "L" not in str(base.call):
             return [base]
-        call = {name: alike(value) for name, value in base.call.items()}
-        short = self.bench.renamed(replace(base, setting="self", call=call))
-        return [base, short] if "L" in str(base.call) and self.bench.ran(short).error is None else [base]
+        optional = {self.roles.key, self.roles.value} & set(self.roles.optional) - set(self.wish.call)
+        own = {name: value for name, value in base.call.items() if name not in optional}
+        calls = [own, base.call] if self.roles.key in optional else [base.call]
+        for call in calls:
+            call = {name: alike(value) for name, value in call.items()}
+            short = self.bench.renamed(replace(base, setting="self", call=call))
+            if self.bench.ran(short).error is None:
+                return [base, short]
+        return [base]
 
     def _masked(self, plan: Plan) -> Plan | None:
         """The plan with a mask that runs and leaves the shape of what comes out; None: there is none.

@@ -119,6 +119,11 @@ class Examination:
             options["change"] = more_change if self.change is None else both(more_change, self.change)
         return self.run(*args, **options)
 
+    def rerun_free(self, *args: Any, **options: Any) -> Run:
+        """A run whose arguments are changed, of the plan without a mask if of no other."""
+        options.setdefault("plan", self.free)
+        return self.rerun(*args, **options)
+
     def run(
         self,
         more: Mapping[Site, Callable[..., Any]] | None = None,

@@ -40,6 +40,7 @@ from headwise.diagnosis.checks.parameters import (
     unused_suspects,
     without_gradient,
 )
+from headwise.diagnosis.checks.plain_tensors import plain_tensors
 from headwise.diagnosis.checks.position_terms import position_suspects
 from headwise.diagnosis.checks.regrouped_tokens import regrouped_tokens
 from headwise.diagnosis.checks.residuals import doubled_residuals, dropped_residuals, normed_residuals
@@ -94,12 +95,7 @@ LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second
 
 def law_suspects(exam: Examination) -> list[Suspect]:
     """What the laws find in a plan whose values are right, or have been put right."""
-    rerun = exam.rerun
-
-    def free(*args: Any, **options: Any) -> Run:
-        options.setdefault("plan", exam.free)
-        return rerun(*args, **options)
-
+    rerun, free = exam.rerun, exam.rerun_free
     run, checks = free(), exam.checks
     if run.record.failure is not None or not (attentions(run) or weighed_sums(run, free)):
         why = "faults_first" if exam.suspects else "not_followed"
@@ -163,13 +159,20 @@ def _of_pooling(exam: Examination, run: Run, free: Callable[..., Run]) -> list[S
 
 
 def _of_repeated_calls(exam: Examination, run: Run, free: Callable[..., Run]) -> list[Suspect]:
-    """Arguments that a call changes, and what it leaves over for the next one."""
-    masked = exam.rerun(plan=exam.plan) if exam.plan.mask else run
-    out = exam.checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))
+    """Arguments that a call changes, what it leaves over for the next one, and what another instance lacks."""
+    masked, checks = exam.rerun(plan=exam.plan) if exam.plan.mask else run, exam.checks
+    out = checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))
     exam.examined["arguments kept"] = True
-    failed: tuple[list[Suspect], Tried] = [], True
-    suspects, exam.examined["second call"] = exam.checks("second call", failed, run.fact, left_over, run, free)
-    return out or suspects
+    suspects = _noted(exam, "second call", run.fact, left_over, run, free)
+    return out or suspects or _noted(exam, "state_dict", run.fact, saving_suspects, exam.free, run, exam.rerun)
+
+
+def _noted(
+    exam: Examination, name: str, check: Callable[..., tuple[list[Suspect], Tried]], *args: Any
+) -> list[Suspect]:
+    """What a check finds. What it tried is noted under its name."""
+    suspects, exam.examined[name] = exam.checks(name, ([], True), check, *args)
+    return suspects
 
 
 def model_suspects(exam: Examination) -> list[Suspect]:
@@ -177,11 +180,7 @@ def model_suspects(exam: Examination) -> list[Suspect]:
     out = whole_suspects(exam)
     if out:
         return out
-
-    def free(*args: Any, **options: Any) -> Run:
-        options.setdefault("plan", exam.free)
-        return exam.rerun(*args, **options)
-
+    free = exam.rerun_free
     run = free()
     if run.record.failure is not None or not attentions(run):
         return out
@@ -196,16 +195,12 @@ def model_suspects(exam: Examination) -> list[Suspect]:
 
 def whole_suspects(exam: Examination) -> list[Suspect]:
     """What the laws find that a whole model may show, and the classes that hold its attentions do not by themselves."""
-
-    def free(*args: Any, **options: Any) -> Run:
-        options.setdefault("plan", exam.free)
-        return exam.rerun(*args, **options)
-
+    free = exam.rerun_free
     run = free()
     if run.record.failure is not None:
         return []
     reported = {(suspect.span.file, suspect.span.line) for suspect in exam.suspects if suspect.span is not None}
-    shown = [each for name, check in ANY for each in exam.checks.all(name, check, run)]
+    shown = [suspect for name, check in ANY for suspect in exam.checks.all(name, check, run)]
     out = [each for each in shown if each.span is None or (each.span.file, each.span.line) not in reported]
     if not exam.suspects:
         out += exam.checks.all("cache", run.fact, step_methods, run)
@@ -236,42 +231,35 @@ def _of_calls(
 ) -> list[Suspect]:
     """What shows in the arguments after a call, in a second call, in another instance, in a step of training."""
     kinds, checks, fact = {suspect.general for suspect in before}, exam.checks, run.fact
-    failed: tuple[list[Suspect], Tried] = [], True
     masked = rerun(plan=exam.plan) if exam.plan.mask else run
     out = checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))
-    tried: dict[str, Tried] = {"arguments kept": True}
-    suspects, tried["second call"] = checks("second call", failed, fact, left_over, run, free)
+    exam.examined["arguments kept"] = True
+    suspects = _noted(exam, "second call", fact, left_over, run, free)
     if all(suspect.fault.family != "dropout" for suspect in before) and not out:
         out += suspects
-    suspects, tried["state_dict"] = checks("state_dict", failed, fact, saving_suspects, exam.free, run, rerun)
+    suspects = _noted(exam, "state_dict", fact, saving_suspects, exam.free, run, rerun)
     # what was registered to put it right is no part of another instance
     is_registered = any(suspect.general == "parameters-unregistered" for suspect in (*before, *exam.suspects))
     if not is_registered and not any(each.kind == "stateful-forward" for each in out):
         out += suspects
-    suspects, tried["order of keys"] = checks("order of keys", failed, fact, permuting_suspects, run, free)
-    if isinstance(tried["order of keys"], str) and (kinds or exam.suspects):
+    suspects = _noted(exam, "order of keys", fact, permuting_suspects, run, free)
+    if isinstance(exam.examined["order of keys"], str) and (kinds or exam.suspects):
         # the output may differ by what is wrong, and not by positions
-        tried["order of keys"] = Missed("doctor.missed.faults_first")
+        exam.examined["order of keys"] = Missed("doctor.missed.faults_first")
     out += [] if kinds else suspects
     kinds |= {suspect.general for suspect in out}
     is_stopped = any(suspect.fault.stops_training for suspect in (*before, *out))
-    tried["step of training"] = Missed(f"doctor.missed.{'faults_first' if is_stopped else 'no_parameters'}")
+    exam.examined["step of training"] = Missed(f"doctor.missed.{'faults_first' if is_stopped else 'no_parameters'}")
     if not is_stopped and isinstance(run.target, nn.Module):
-        suspects, tried["step of training"] = checks(
-            "step of training", failed, fact, step_suspects, exam.free, exam, rerun
-        )
-        out += suspects
-    tried["half"], tried["divisibility"] = Missed("doctor.missed.published"), Missed("doctor.missed.published")
+        out += _noted(exam, "step of training", fact, step_suspects, exam.free, exam, rerun)
+    exam.examined |= dict.fromkeys(("half", "divisibility"), Missed("doctor.missed.published"))
     if not exam.is_published:
-        suspects, tried["half"] = checks("half", failed, fact, half_suspects, exam.free, run, rerun)
-        out += suspects
+        out += _noted(exam, "half", fact, half_suspects, exam.free, run, rerun)
         out += checks.all("heads", raising_groups, exam.free)
-        suspects, tried["divisibility"] = checks("divisibility", failed, fact, dividing_suspects, exam)
-        out += suspects
+        out += _noted(exam, "divisibility", fact, dividing_suspects, exam)
         if not kinds & {"projection-unused"}:
             out += checks.all("parameters", missing_projection, run)
-        out += checks.all("notes", unusual_notes, exam, run)
-    exam.examined |= tried
+        out += [*checks.all("notes", unusual_notes, exam, run), *checks.all("parameters", plain_tensors, run)]
     return out
 
 

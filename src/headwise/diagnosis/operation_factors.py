@@ -14,6 +14,8 @@ __all__ = [
 # some turn scores into float32 on the way
 EXACT = 1e-3
 NEAR = 1e-9
+# what puts something beside numbers and leaves them as they are
+JOINS = frozenset({"cat", "concat", "concatenate", "stack", "pad"})
 DIFFERENCES = frozenset({"-", "-=", "sub", "sub_"})
 PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
 
@@ -56,7 +58,7 @@ def factor_of(mine: MarkedOp, entry: MarkedOp) -> float | None:
     """The constant by which an operation multiplies; None: it does something else."""
     if not mine.outputs or not entry.outputs:
         return 1.0
-    if mine.is_movement:
+    if mine.is_movement or mine.last in JOINS:
         return 1.0
     place = next((at for at, each in enumerate(mine.given) if each is not None and each.kind != "lost"), None)
     if place is None or place >= len(entry.inputs):

@@ -29,6 +29,7 @@ from headwise.diagnosis.checks.token_sums import normaliser_suspects, unhidden_p
 from headwise.diagnosis.checks.token_tables import table_suspects
 from headwise.diagnosis.checks.transposed_scores import crossed_suspects
 from headwise.diagnosis.checks.weight_sums import sharing_suspects
+from headwise.diagnosis.checks.wrapped_windows import wrapped_windows
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.flags import is_option
 from headwise.diagnosis.plans.further_masks import taken_otherwise
@@ -121,6 +122,7 @@ def _suspects(exam: Examination) -> list[Suspect]:
         if not suspects and not exam.is_published:
             suspects = checks.all("weights", value_suspects, free)
         suspects = suspects or checks.all("scale", _wide_heads, exam, free)
+        suspects = suspects or checks.all("mask", wrapped_windows, free)
         if not suspects and not exam.plan.mask and not exam.is_published:
             suspects = checks.all("mask", padding_suspects, exam, free)
             suspects = suspects or checks.all("mask", table_suspects, exam, free)

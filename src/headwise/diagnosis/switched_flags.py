@@ -42,7 +42,7 @@ def switched(
         for suspect in laws:
             exam.repair(suspect)
         faults = [each for each in exam.suspects if each.severity == "fault"]
-        if faults and all(fault.general in kinds for fault in faults):
+        if faults and all(kinds & {fault.kind, fault.general} for fault in faults):
             exam.checks("proof", None, prove, exam, laws)
             exam.suspects = [
                 replace(suspect, severity="note") if suspect.general in chosen else suspect for suspect in exam.suspects

@@ -32,23 +32,32 @@ WIDTHS = frozenset({"D", "H", "d", "dv", "Hkv"})
 
 
 def unread_masks_of(run: Run) -> list[Suspect]:
-    """A mask that a function makes under a local name and reads nowhere, where nothing is hidden otherwise."""
+    """A mask that a function makes under a local name and reads nowhere, where nothing is hidden otherwise.
+
+    A mask is what is called one, or pairs of places some of which are true.
+    """
     every = attentions(run)
     if not every or any(map(_hides, every)):
         # what is hidden may be what the mask describes
         return []
-    by_function: dict[tuple[str, str], list[Span]] = {}
+    by_function: dict[tuple[str, str], list[MarkedOp]] = {}
     for entry in run.seen:
-        by_function.setdefault((entry.span.file, entry.span.function), []).append(entry.span)
-    for spans in by_function.values():
-        for statement, name in _unread(spans[0]):
+        by_function.setdefault((entry.span.file, entry.span.function), []).append(entry)
+    for entries in by_function.values():
+        span = entries[0].span
+        for statement, name in _unread(span):
             line, last = statement.lineno, statement.end_lineno or statement.lineno
-            if any(line <= span.line <= last for span in spans):
-                whole = Span(
-                    spans[0].file, spans[0].function, line, statement.col_offset, last, statement.end_col_offset
-                )
+            inside = [entry for entry in entries if line <= entry.span.line <= last]
+            if inside and (NAMED.search(name) or any(map(_is_of_pairs, inside))):
+                whole = Span(span.file, span.function, line, statement.col_offset, last, statement.end_col_offset)
                 return [Suspect("mask-unused", whole, said={"name": name}, proved=True)]
     return []
+
+
+def _is_of_pairs(entry: MarkedOp) -> bool:
+    """Whether an operation gives truth values of pairs, some true and some false."""
+    pairs = entry.outputs[0].shape[-2:] if entry.outputs else ()
+    return len(pairs) > 1 and min(pairs) > 1 and _varies(entry.value)
 
 
 def _hides(attention: AttentionOps) -> bool:
@@ -61,20 +70,27 @@ def _hides(attention: AttentionOps) -> bool:
 
 
 def _unread(span: Span) -> Iterator[tuple[ast.Assign, str]]:
-    """The statements of the function of a place that bind a name of a mask, which it never reads, and the names."""
+    """The statements of the function of a place that bind a name that it never reads, and the names."""
     code = code_at(span)
     around = [] if code is None else [code.node, *code.around(code.node)]
     function = next((outer for outer in around if isinstance(outer, ast.FunctionDef)), None)
     if function is None:
         return
     nodes = nodes_of(function)
-    read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    bound = [node for node in nodes if isinstance(node, ast.Assign) and len(node.targets) == 1]
+    renewals = {
+        id(part)
+        for statement in bound
+        for part in ast.walk(statement.value)
+        if isinstance(part, ast.Name) and ast.unparse(statement.targets[0]) == part.id
+    }
+    # what is made anew of what it was is not read for that
+    loads = (node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    read = {node.id for node in loads if id(node) not in renewals}
     shared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    for node in nodes if not read & {"locals", "vars"} else ():
-        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-        if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name) or target.id in read | shared:
-            continue
-        if NAMED.search(target.id) and not target.id.startswith("_"):
+    for node in reversed(bound) if not read & {"locals", "vars"} else ():
+        target = node.targets[0]
+        if isinstance(target, ast.Name) and target.id not in read | shared and not target.id.startswith("_"):
             yield node, target.id
 
 

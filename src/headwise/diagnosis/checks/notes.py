@@ -6,19 +6,15 @@ from collections.abc import Mapping
 from math import isclose
 from typing import Any
 
-from torch import Tensor, nn
-
 from headwise.dataflow import Run, attentions
 from headwise.diagnosis.checks.unscaled import is_bucketed
 from headwise.diagnosis.scale_factors import scales
 from headwise.diagnosis.suspects import Suspect
-from headwise.source import assigned, meaning_of
+from headwise.source import meaning_of
 
 __all__ = ["unusual_notes"]
 
 NEAR = 1e-3
-# what brings a tensor to where another is
-MOVES = frozenset({"to", "cuda", "cpu", "type_as"})
 # what makes weights of scores, and does not let them sum to 1
 SINGLE = frozenset({"sigmoid", "sigmoid_", "relu", "relu_", "softplus", "elu", "gelu", "tanh", "normalize"})
 
@@ -27,7 +23,7 @@ def unusual_notes(exam: Any, run: Run) -> list[Suspect]:
     """Notes on the scale, the weights and the mask of a plan. exam: its examination; run: a run with no mask."""
     second = exam.run(plan=exam.free, seed=1)
     out = [] if second.failure is not None else _scale(run, second)
-    return [*out, *_weights(run), *_mask(exam), *_left_behind(run)]
+    return [*out, *_weights(run), *_mask(exam)]
 
 
 def _scale(first: Run, second: Run) -> list[Suspect]:
@@ -70,28 +66,6 @@ def _mask(exam: Any) -> list[Suspect]:
     for entry in run.seen:
         if mask is not None and any(tensor is mask for tensor in entry.tensors):
             return [_note("mask-polarity", entry.span, {"name": plan.mask})]
-    return []
-
-
-def _left_behind(run: Run) -> list[Suspect]:
-    """A tensor that is made with the module and kept as a plain attribute: the module is moved without it."""
-    if not isinstance(run.target, nn.Module):
-        return []
-    plain = [
-        (path, module, name, value)
-        for path, module in run.target.named_modules()
-        for name, value in vars(module).items()
-        if isinstance(value, Tensor) and value.ndim and not type(module).__module__.startswith("torch.")
-    ]
-    # what a call leaves there is made where the call is
-    fresh = run.plan.build(run.sizes) if plain else None
-    fresh_modules = dict(fresh.named_modules()) if isinstance(fresh, nn.Module) else {}
-    for path, module, name, value in plain:
-        user = next((entry for entry in run.seen if any(t is value for t in entry.tensors)), None)
-        is_made = isinstance(vars(fresh_modules.get(path, module)).get(name), Tensor) and path in fresh_modules
-        if is_made and user is not None and user.last not in MOVES:
-            span = assigned(module, [name]) or user.span
-            return [_note("buffer-unregistered", span, {"name": name})]
     return []
 
 

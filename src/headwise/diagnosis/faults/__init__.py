@@ -26,6 +26,7 @@ from headwise.diagnosis.faults import (
     rotary,
     scale,
     softmax,
+    windows,
 )
 from headwise.diagnosis.faults.fault import FAULT, NOTE, SEVERITIES, WARNING, Fault
 
@@ -33,8 +34,8 @@ __all__ = ["FAMILIES", "FAULT", "FAULTS", "KINDS", "NOTE", "SEVERITIES", "WARNIN
 
 # in the order of a forward pass
 FAMILIES = (
-    calls, names, inputs, projections, head_layout, grouped_heads, rotary, position_bias, scale, mask, padding, causal,
-    softmax, dropout, context, cache, batch, parameters, gradients, half_precision, documentation,
+    calls, names, inputs, projections, head_layout, windows, grouped_heads, rotary, position_bias, scale, mask, padding,
+    causal, softmax, dropout, context, cache, batch, parameters, gradients, half_precision, documentation,
 )  # fmt: skip
 FAULTS: dict[str, Fault] = {
     fault.kind: replace(fault, family=file.__name__.rpartition(".")[2]) for file in FAMILIES for fault in file.FAULTS

@@ -11,31 +11,6 @@ CHECK = """        if d_model % n_heads:
             raise ValueError("n_heads must divide d_model")
 """
 
-# windows of an image
-WINDOWS = Template(
-    "WINDOWS",
-    f"""{IMPORTS}class Attention(nn.Module):
-    def __init__(self, d_model, n_heads, window_size=4):
-        super().__init__()
-        if d_model % n_heads:
-            raise ValueError("n_heads must divide d_model")
-        self.n_heads, self.window_size = n_heads, window_size
-        self.qkv_proj = nn.Linear(d_model, 3 * d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
-
-    def forward(self, x):
-        # x: (batch, height, width, d_model), both sides multiples of the window
-        B, H, W, C = x.shape
-        s = self.window_size
-        windows = x.view(B, H // s, s, W // s, s, C).transpose(2, 3).reshape(-1, s * s, C)
-        q, k, v = self.qkv_proj(windows).unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
-        scores = q @ k.transpose(-2, -1) / math.sqrt(C // self.n_heads)
-        context = (scores.softmax(dim=-1) @ v).transpose(1, 2).flatten(2)
-        context = context.view(B, H // s, W // s, s, s, C)
-        return x + self.out_proj(context.transpose(2, 3).reshape(B, H, W, C))
-""",
-)
-
 # columns of an image
 COLUMNS = Template(
     "COLUMNS",
@@ -215,21 +190,6 @@ FAULTS = (
             "构造函数接受了 {name}={was} 与 {near}={factor}，两者不能整除；之后 forward 才报错。",
             "使用者只能从形状错误里猜原因。",
             "在 __init__ 里检查 {name} % {near} == 0。",
-        ),
-    ),
-    Fault(
-        "windows-misplaced", FAULT, "layout",
-        WINDOWS(("context.view(B, H // s, W // s, s, s, C)", "context.view(B, H // s, s, W // s, s, C)")),
-        Words(
-            "The windows are put back in another order than they were taken in: tokens come to places of others.",
-            "What a token gets was made for another one, and the residual adds it to the wrong token.",
-            "View the windows as (batch, rows, columns, window, window, channels) before the axes are transposed, undo "
-            "the permutation with which they were taken, and roll back by what was rolled.",
-        ),
-        Words(
-            "窗口放回时的次序与取出时不同：token 到了别的 token 的位置上。",
-            "一个 token 得到的是为另一个 token 算出的结果，残差加到了错误的 token 上。",
-            "转置之前把窗口看作（批，行数，列数，窗口，窗口，通道），用取出时排列的逆排列；移位多少就移回多少。",
         ),
     ),
     Fault(

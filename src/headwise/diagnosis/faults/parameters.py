@@ -125,7 +125,7 @@ FAULTS = (
         "buffer-unregistered", NOTE, "source",
         SELF(
             (RETURN, "return self.gain * self.out_proj(context.flatten(2))"),
-            (DROPOUT, f"        self.gain = torch.ones(d_model)\n{DROPOUT}"),
+            (DROPOUT, f"        self.gain = torch.full((d_model,), 0.5)\n{DROPOUT}"),
         ),
         Words(
             "{name} is a plain tensor attribute: model.to(device) and state_dict() ignore it.",

@@ -23,7 +23,7 @@ MOST = 4
 # what is wrong whatever a flag is for: not how tokens lie, nor a scale, which it may change on purpose
 SHOWN = frozenset({
     "causal-inverted", "scale-floor-division", "scale-inverted", "scale-after-softmax", "scale-twice", "softmax-axis",
-    "windows-misplaced",
+    "windows-misplaced", "windows-wrapped", "causal-zeroed",
 })  # fmt: skip
 # what a flag may be for, by itself: to share out weights over the queries, to look ahead
 CHOSEN = frozenset({"causal-inverted", "softmax-axis"})

@@ -9,6 +9,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from headwise.calls import Plan, Reading, call_role, callee, mask_arguments, masks, parameters, read
 from headwise.dataflow import Manner, attentions, is_laid_over, run
 from headwise.diagnosis.checks.mask import is_reached
@@ -23,6 +26,8 @@ __all__ = ["further_masks", "laid_flat", "taken_otherwise"]
 MOST = 30
 # and of each kind, where one fails
 TRIED = 90
+# as many that run and change nothing tell that none does
+ALIKE = 4
 # masks of other things than keys
 OTHERS = re.compile(r"head|quer|(^|_)q(_|$)|target|tgt|loss|out|layer|causal|look")
 RANK = re.compile(r"\b\w*mask\w*\.(?:ndim|dim\(\))\s*==\s*([2-4])|len\(\w*mask\w*\.(?:shape|size\(\))\)\s*==\s*([2-4])")
@@ -47,6 +52,7 @@ def further_masks(
         is_free = name not in masked.call and name != masked.mask
         if is_free and call_role(name) == "mask" and not OTHERS.search(name):
             variant = _with_mask(masked, name, reading, files) or _withheld(masked, name, reading, files)
+            variant = variant or _without_effect(masked, name, reading, files)
             if variant is not None:
                 yield variant
 
@@ -132,6 +138,32 @@ def _with_mask(masked: Plan, name: str, reading: Reading, files: Sequence[str]) 
         if mask["means"] == "additive" and _hides(finite := FinitePlan(**plan.__dict__), files):
             return finite
     return None
+
+
+def _without_effect(masked: Plan, name: str, reading: Reading, files: Sequence[str]) -> Plan | None:
+    """A plan with a mask that changes nothing in any form that runs; None: one changes something, or none runs."""
+    call = {key: each for key, each in masked.call.items() if key != "_mask"}
+    if masked.mask in call:
+        return None
+    before, alike = _output(replace(masked, call=call, mask=""), files), list[Plan]()
+    for mask in islice(masks(name, reading, keys=_keys(masked)), MOST):
+        plan = replace(masked, call={**call, "_mask": dict(mask)}, mask=name)
+        after = _output(plan, files)
+        if before is None or (after is not None and (after.shape != before.shape or not torch.equal(before, after))):
+            return None
+        alike += [] if after is None else [plan]
+        if len(alike) == ALIKE:
+            break
+    return next(iter(alike), None)
+
+
+def _output(plan: Plan, files: Sequence[str]) -> Tensor | None:
+    """What a plan gives; None: it fails, or gives no tensor."""
+    try:
+        result = run(plan, sizes=small(plan), own=tuple(files))
+    except (ValueError, KeyError, TypeError, RuntimeError):
+        return None
+    return None if result.failure is not None else result.output
 
 
 def taken_otherwise(masked: Plan, files: Sequence[str], *, is_sure: bool = False) -> Plan | None:

@@ -1,0 +1,109 @@
+"""Wrapped windows: tokens that a roll brings into one window from opposite edges, and that see each other there."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, find_pattern, made_from, place_of
+from headwise.diagnosis.suspects import Hiding, Suspect
+from headwise.recording import Site
+
+__all__ = ["wrapped_windows"]
+
+# what has no edges: tokens of both sides are neighbours
+ENDLESS = re.compile(r"periodic|panoram|longitud|spher(e|ic)|tor(us|oid)|equirect|globe|earth|weather", re.IGNORECASE)
+
+
+def wrapped_windows(run: Run) -> list[Suspect]:
+    """An attention within windows of rolled tokens in which tokens of opposite edges see each other (Liu et al. 2021,
+    arXiv:2103.14030, section 3.2: a mask keeps them apart).
+    """
+    before = 0
+    for attention in attentions(run):
+        rolls = [op for op in run.seen[before : attention.context.at] if op.last == "roll"]
+        before = attention.context.at
+        axes = _rolled_axes(rolls)
+        sight = find_pattern(attention) if axes else None
+        places = max((len(orders[0]) for orders in axes.values()), default=0)
+        if (
+            sight is None
+            or sight.weights.shape[-1] >= places
+            or bool((sight.source != sight.source.flatten()[0]).any())
+        ):
+            # where all see all, a roll brings nobody together
+            continue
+        wrapped = _is_wrapped(sight.row, sight.column, axes)
+        if bool((sight.visible & wrapped).any()) and not _is_endless(run.target):
+            entry = _mask_of(run, attention) or attention.softmax or attention.context
+            return [Suspect("windows-wrapped", entry.span, _stand_ins(attention, axes), is_local=True)]
+    return []
+
+
+def _rolled_axes(rolls: Sequence[MarkedOp]) -> dict[int, tuple[Tensor, Tensor]]:
+    """For each axis that stays rolled: of each place in it, where it was, and where it is."""
+    out: dict[int, tuple[Tensor, Tensor]] = {}
+    for entry in rolls:
+        marks = entry.output_marks[0] if entry.output_marks else None
+        args, options = entry.rules
+        dims = options.get("dims", args[2] if len(args) > 2 else None)
+        if marks is None or marks.kind != "token" or dims is None:
+            continue
+        place = place_of(marks.arrays["t"])
+        for axis in (dim % place.ndim for dim in (dims if isinstance(dims, tuple | list) else [dims])):
+            out.pop(axis, None)
+            now = torch.arange(place.shape[axis]).reshape([-1 if at == axis else 1 for at in range(place.ndim)])
+            now, was = now.expand_as(place), place.argsort(axis).argsort(axis)
+            orders = [_by_place(place, each) for each in (was, now)]
+            if not torch.equal(was, now) and orders[0] is not None and orders[1] is not None:
+                out[axis] = orders[0], orders[1]
+    return out
+
+
+def _by_place(place: Tensor, coordinate: Tensor) -> Tensor | None:
+    """The coordinate of each place; None: one has several, or is unknown."""
+    if bool((place < 0).any()):
+        return None
+    out = torch.zeros(int(place.max()) + 1, dtype=torch.int64)
+    out[place.flatten()] = coordinate.flatten()
+    return out if torch.equal(out[place], coordinate) else None
+
+
+def _is_wrapped(row: Tensor, column: Tensor, axes: dict[int, tuple[Tensor, Tensor]]) -> Tensor:
+    """Whether two places lie otherwise from each other than before the roll."""
+    apart = [(was[row] - was[column]) != (now[row] - now[column]) for was, now in axes.values()]
+    return torch.stack(apart).any(dim=0)
+
+
+def _mask_of(run: Run, attention: AttentionOps) -> MarkedOp | None:
+    """The operation that made the numbers of the mask of scores; None: they have none, or a bias that is learned."""
+    learned = {id(each) for each in run.target.parameters()} if isinstance(run.target, nn.Module) else set()
+    for entry in (op for op in reversed(attention.path) if op.joint is None):
+        chain = list(made_from(run, [entry]))
+        if chain and not any(id(each) in learned for maker in chain for each in maker.tensors):
+            return next((maker for maker in chain if not maker.is_movement), None)
+    return None
+
+
+def _stand_ins(attention: AttentionOps, axes: dict[int, tuple[Tensor, Tensor]]) -> dict[Site, Callable[..., Any]]:
+    """The softmax with tokens of opposite edges hidden from each other."""
+    softmax = attention.softmax
+    marks = None if softmax is None else softmax.given[0]
+    if softmax is None or marks is None or marks.kind != "pair":
+        return {}
+    row, column = (place_of(marks.arrays[name]) for name in (attention.looks, attention.keys))
+    if bool((row < 0).any() or (column < 0).any()):
+        return {}
+    return {softmax.site: Hiding(softmax.function, ~_is_wrapped(row, column, axes))}
+
+
+def _is_endless(target: Any) -> bool:
+    try:
+        return ENDLESS.search(inspect.getsource(target if isinstance(target, type) else type(target))) is not None
+    except (OSError, TypeError):
+        return False
