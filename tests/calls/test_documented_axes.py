@@ -341,3 +341,69 @@ def test_a_star_before_two_axes_is_the_batch_and_axes_said_to_be_equal_are_one()
         """pair: (*, width)"""
 
     assert documented_axes(of_any_rank, ["pair"]) == {}
+
+
+class Spaced(nn.Module):
+    """Letters between spaces, as in einsum."""
+
+    def __init__(self, dim, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.to_q, self.to_kv = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
+
+    def forward(self, fmap, context, keep=None):
+        """
+        fmap    - b c x y
+        context - b m d
+        keep    - b, whether a sample is conditioned
+        """
+        b, c, x, y = fmap.shape
+        q = self.to_q(fmap.flatten(2).transpose(1, 2)).view(b, x * y, self.heads, -1).transpose(1, 2)
+        k, v = (t.view(b, context.shape[1], self.heads, -1).transpose(1, 2) for t in self.to_kv(context).chunk(2, -1))
+        out = (q @ k.mT / (c // self.heads) ** 0.5).softmax(-1) @ v
+        return out.permute(0, 1, 3, 2).reshape(b, c, x, y)
+
+
+class Alone(nn.Module):
+    """Compress (b, T, n, D) features of frames to as many."""
+
+    def __init__(self, dim, heads=4, most=8):
+        super().__init__()
+        self.heads, self.qkv = heads, nn.Linear(dim, 3 * dim)
+        self.place = nn.Parameter(torch.randn(most, 1, dim))
+
+    def forward(self, x):
+        x = x + self.place[: x.shape[1]]
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(3, 0, 1, 4, 2, 5)
+        return ((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(2, 3).flatten(3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [
+        (Spaced, {"fmap": ["B", "D", "h", "w"], "context": ["B", "L", "D"], "_layout": "BDhw"}),
+        (Alone, {"x": ["B", "L", "S", "D"], "_layout": "BLSD"}),
+    ],
+)
+def test_shapes_of_letters_between_spaces_or_of_nothing_named_are_read(kind, call):
+    plans = find(kind, namespace={"torch": torch, "nn": nn}).plans
+    assert call in [plan.call for plan in plans]
+
+
+class Placed(nn.Module):
+    """memory: [B, N, C]; pos: [B, N, C], added to the keys."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.query = nn.Parameter(torch.randn(1, 5, width))
+        self.mix = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, memory, pos):
+        keys = memory if pos is None else memory + pos
+        return self.mix(self.query.expand(len(memory), -1, -1), keys, memory)[0]
+
+
+def test_a_documented_input_is_given_though_none_would_do():
+    plans = find(Placed, namespace={"torch": torch, "nn": nn}).plans
+    assert plans
+    assert all(plan.call["pos"] == ["B", "L", "D"] for plan in plans)

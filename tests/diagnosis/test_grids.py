@@ -115,3 +115,33 @@ def test_rows_of_an_image_whose_channels_are_a_size_of_their_own_are_followed():
     assert found_in(ROWS.format(axis=2), "Rows").verdict == "sound"
     source = ROWS.format(axis=1)
     assert blamed_in(source, "Rows") == marked(source, "softmax-axis")
+
+
+VOLUME = """
+
+class Volume(nn.Module):
+    sides = (2, 3, 4)
+
+    def __init__(self, width=24, heads=3):
+        super().__init__()
+        self.heads, self.qkv = heads, nn.Linear(width, 3 * width)
+        spans = [2 * side - 1 for side in self.sides]
+        self.table = nn.Parameter(torch.randn(math.prod(spans), heads))
+        places = torch.stack(torch.meshgrid(*map(torch.arange, self.sides), indexing="ij")).flatten(1)
+        offsets = places[:, :, None] - places[:, None] + torch.tensor(self.sides).view(3, 1, 1) - 1
+        self.register_buffer("rows", {rows})  # <-
+
+    def forward(self, x):
+        # x: (batch, 24, width)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        bias = self.table[self.rows[: x.shape[1], : x.shape[1]]].permute(2, 0, 1)
+        return ((q @ k.mT * q.shape[-1] ** -0.5 + bias).softmax(-1) @ v).transpose(1, 2).flatten(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("stride", "kinds"), [("spans[1] * spans[2]", []), ("spans[0] * spans[1]", ["offsets-share-bias"])]
+)
+def test_offsets_of_a_volume_have_rows_of_their_own(stride, kinds):
+    source = HEAD + VOLUME.replace("{rows}", f"offsets[0] * {stride} + offsets[1] * spans[2] + offsets[2]")
+    assert blamed_in(source, "Volume") == [each for kind in kinds for each in marked(source, kind)]

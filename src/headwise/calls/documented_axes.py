@@ -18,7 +18,18 @@ from headwise.calls.mask_forms import masks, visible
 from headwise.calls.mask_usage import Meaning
 from headwise.calls.plan import Plan
 from headwise.calls.roles import call_role, init_role
-from headwise.calls.shape_words import BATCH, BESIDE, SAID, SHAPE, SUM, comments, docstrings, kind_of, shapes_in
+from headwise.calls.shape_words import (
+    BATCH,
+    BESIDE,
+    SAID,
+    SHAPE,
+    SUM,
+    comments,
+    docstrings,
+    kind_of,
+    shape_alone,
+    shapes_in,
+)
 from headwise.calls.source_hints import Reading
 from headwise.source import meaning_of
 
@@ -40,7 +51,7 @@ LENGTHS = frozenset({
     "k_len", "tgt_len", "src_len", "seqlen",
 })  # fmt: skip
 # the height and the width of an image
-SIDES = {"h": "h", "w": "w", "height": "h", "width": "w"}
+SIDES = {"h": "h", "w": "w", "height": "h", "width": "w", "x": "h", "y": "w"}
 CHANNELS = ("in_chans", "in_channels", "channels", "num_channels", "n_channels", "c")
 # what stands behind the shape of whole numbers
 WHOLE = SHAPE + r"[^\n:]{{0,12}}\b(?:ids?|tokens?|types?|degrees?|ind(?:ex|ices)|path|long|int(?:eger)?s?|categor\w+)\b"
@@ -85,6 +96,8 @@ def documented_calls(
     if axes:
         unsaid = [param.name for param in called if param.default is param.empty and param.name not in axes]
         axes |= _of_parts(target, unsaid)
+    elif [each.default for each in called] == [inspect.Parameter.empty] and len(alone := shape_alone(text)) > WAYS:
+        axes = {called[0].name: alone}
     first = {parts[0] for parts in axes.values() if len(parts) > 1}
     axes = {name: parts for name, parts in axes.items() if len(parts) > 1 or parts[0] in first | BATCH}
     every = [parameter.name for parameter in called if parameter.default is parameter.empty]
@@ -173,6 +186,9 @@ def is_otherwise(plan: Plan, ranks: Mapping[str, int]) -> bool:
     """
     if not plan.call:
         return False
+    inputs = [name for name in ranks if call_role(name) in (*INPUTS, "encoding")]
+    if any(name in plan.call and plan.call[name] is None for name in inputs):
+        return True
     shapes = {
         name: value["_ids"] if isinstance(value, Mapping) else value
         for name, value in plan.call.items()

@@ -53,17 +53,18 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     >>> [probe_sizes(pair, (), probe) for probe in range(4)]
     [{'H': 5, 'd': 7}, {'H': 7, 'd': 5}, {'H': 5, 'd': 11}, {'H': 11, 'd': 10}]
     """
-    count = len(free)
+    windows = _windows(free, probe)
+    others = [each for each in free if each.name not in windows]
+    count = len(others)
     shift = probe // 2
     # every second run goes through the same numbers backwards
     pool = [PRIMES[(at + (at >= count - 1 and shift)) % len(PRIMES)] for at in range(count)]
     turned = pool[shift % max(count, 1) :] + pool[: shift % max(count, 1)] if count > 2 else pool
     if probe % 2:
         turned = turned[::-1]
-    sizes = {each.name: size for each, size in zip(free, turned, strict=True)}
-    _narrowed(sizes, free, derived)
-    windows = _windows(free, probe)
-    _shrunk(sizes, [each.name for each in free if each.is_small and each.name not in windows], probe)
+    sizes = {each.name: size for each, size in zip(others, turned, strict=True)}
+    _narrowed(sizes, others, derived)
+    _shrunk(sizes, [each.name for each in others if each.is_small], probe)
     sizes |= windows
     for symbol in free:
         is_doubled = symbol.even or (probe % 4 == EVEN and symbol.meaning in HALVED and not symbol.is_small)

@@ -10,7 +10,9 @@ from typing import Any
 
 from headwise.source import file_tree, is_installed
 
-__all__ = ["BATCH", "BESIDE", "SAID", "SHAPE", "SUM", "comments", "docstrings", "kind_of", "shapes_in"]
+__all__ = [
+    "BATCH", "BESIDE", "SAID", "SHAPE", "SUM", "comments", "docstrings", "kind_of", "shape_alone", "shapes_in",
+]  # fmt: skip
 
 # a shape in brackets on the line of an argument: two names or more
 SHAPE = r"\b{name}\b[^()\[\]\n]{{0,24}}[(\[]([^()\[\]\n]+)[)\]]"
@@ -27,8 +29,12 @@ LISTED = (
 )
 # the same, where nothing stands between
 BESIDE = r"\b{name}\b[`*]* \(([^()\[\]\n]+)\)"
-BARE = (CROSSED, LISTED)
+# letters between spaces, as in einsum
+SPACED = r"\b{name}\b[`*]*\s*(?::|\s-)\s*((?:[^\W\d]\w? ){{1,4}}[^\W\d]\w?)\s*(?:$|[,;\n(]|\s{{2}})"
+BARE = (CROSSED, LISTED, SPACED)
 SEPARATED = re.compile(r",|\s[x×]\s")
+# a shape of nothing that is named
+ALONE = re.compile(r"\(([^()\n]+)\)")
 # a name of an axis, of a word or of several; and how many meanings of a mask are tried
 WORDS = re.compile(r"\w+(?: +\w+)*")
 # so many times a size
@@ -51,7 +57,7 @@ def shapes_in(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, t
     for name in names:
         bracketed, bare = (
             [
-                [_one_word(part.strip()) for part in SEPARATED.split(shape.strip(", "))]
+                [_one_word(part.strip()) for part in _parted(shape.strip(", "), is_spaced=pattern is SPACED)]
                 for pattern in forms
                 for shape in re.findall(pattern.format(name=re.escape(name)), text)
             ]
@@ -64,6 +70,16 @@ def shapes_in(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, t
         if shape:
             axes[name] = tuple("_".join(part.split()) for part in shape)
     return axes
+
+
+def shape_alone(text: str) -> tuple[str, ...]:
+    """The axes of the first shape of samples in brackets, whatever it is of; empty: there is none."""
+    shapes = ([_one_word(part.strip()) for part in SEPARATED.split(shape)] for shape in ALONE.findall(text))
+    return next((tuple(parts) for parts in shapes if parts[0].lower() in BATCH and _is_shape(parts)), ())
+
+
+def _parted(shape: str, *, is_spaced: bool) -> list[str]:
+    return shape.split() if is_spaced else SEPARATED.split(shape)
 
 
 def _is_shape(parts: Sequence[str]) -> bool:

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
+import torch
+
 from headwise.calls import Plan
 from headwise.dataflow import Run, attentions
 from headwise.diagnosis.check_runner import CheckRunner
-from headwise.diagnosis.checks.causal import order_suspects
+from headwise.diagnosis.checks.causal import order_suspects, pattern_of
+from headwise.diagnosis.checks.causal_intent import is_under_square
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropout import drawn_suspects
 from headwise.diagnosis.checks.edge_softmax import wrong_ends
@@ -41,6 +44,8 @@ __all__ = ["broken", "examined"]
 
 # more faults than this in one class are not looked for
 MOST = 12
+# as many tokens are several blocks of them
+LONGER = 67
 # what an option may ask for
 TURNED = ("causal-inverted", "causal-offset")
 
@@ -153,10 +158,22 @@ def _ordered(exam: Examination, free: Run) -> list[Suspect]:
     """What is wrong with the order in which tokens see each other; a note where an option says so."""
     suspects = [] if exam.is_published else exam.checks.all("mask", lost_triangles, exam, free)
     suspects = suspects or order_suspects(free)
+    if any(suspect.kind == "causal-missing" for suspect in suspects) and _hides_further(exam, free):
+        return []
     is_meant = any(suspect.general in TURNED for suspect in suspects) and is_option(
         exam.free, exam.user_files, suspects[0].general
     )
     return [replace(suspect, severity="note") if is_meant else suspect for suspect in suspects]
+
+
+def _hides_further(exam: Examination, free: Run) -> bool:
+    """Whether a sequence in which all see all hides later tokens where it is longer, as blocks of tokens do."""
+    if "L" not in free.sizes or not any(is_under_square(attention) for attention in attentions(free)):
+        return False
+    longer = exam.run(plan=exam.free, sizes={**free.sizes, "L": LONGER})
+    patterns = [] if longer.failure is not None else [pattern_of(attention) for attention in attentions(longer)]
+    later = [pattern[torch.ones_like(pattern).triu(1)] for pattern in patterns if pattern is not None]
+    return any(not bool(seen.all()) for seen in later)
 
 
 def _late_sharing(run: Run, free: Run) -> list[Suspect]:

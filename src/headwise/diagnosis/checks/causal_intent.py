@@ -17,7 +17,9 @@ from headwise.diagnosis.checks.untaken_branches import is_asked_elsewhere, is_of
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.source import is_installed
 
-__all__ = ["filled_by", "is_step", "is_triangle", "unread_flags", "wants_causal", "wants_causal_of"]
+__all__ = [
+    "filled_by", "is_step", "is_triangle", "is_under_square", "unread_flags", "wants_causal", "wants_causal_of",
+]  # fmt: skip
 
 # the words of a name, in CamelCase or with underscores, and those that turn the next one round
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -92,10 +94,10 @@ def wants_causal_of(run: Run, attention: AttentionOps) -> bool:
     """Whether an attention of one input to itself is to look back only, since the class tells its tokens in order."""
     queries, keys = query_and_key_sources(attention)
     names = {name for name, source in run.sources.items() if {source} == queries == keys}
-    return bool(names & _in_order(run)) and not _takes_mask(run) and not _has_square(attention)
+    return bool(names & _in_order(run)) and not _takes_mask(run) and not is_under_square(attention)
 
 
-def _has_square(attention: AttentionOps) -> bool:
+def is_under_square(attention: AttentionOps) -> bool:
     """Whether scores meet a square of as many keys, by which what is trained on the next token may see a prefix."""
     sight = find_pattern(attention)
     keys = 0 if sight is None else sight.weights.shape[-1]

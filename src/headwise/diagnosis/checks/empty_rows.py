@@ -91,7 +91,7 @@ def _is_lost(run: Run, kept: Tensor) -> bool:
     tokens = [axis for axis, size in enumerate(lost.shape) if axis and size == length]
     rows = ~kept.all(dim=-1)
     if len(tokens) != 1:
-        return bool(lost.flatten(1).all(dim=1)[rows].any())
+        return bool(lost.reshape(samples, -1).all(dim=1)[rows].any())
     # what padding itself gives may be replaced
     lost = lost.movedim(tokens[0], 1).reshape(samples, length, -1).all(dim=-1)
     return bool((lost | ~kept).all(dim=1)[rows].any())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.calls import Plan
-from headwise.dataflow import LAYERS, Run, allowed_by, attentions, find_pattern
+from headwise.dataflow import LAYERS, AttentionOps, Run, allowed_by, attentions, find_pattern
 from headwise.diagnosis.checks.padding import changed_tokens, meets_scores, paddings
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.distance import distance
@@ -71,6 +71,8 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
             return []
         values = {"name": name, "leak": "100%"}
         return [Suspect("mask-inverted" if is_turned else "padding-attended", place, said=values, proved=True)]
+    if (suspects := _shown_later(run, name, hidden)) != []:
+        return suspects
     return [] if length in run.output.shape else _suspects(run, again, name, _differs_where(hidden), "hidden")
 
 
@@ -83,9 +85,43 @@ def visible_pads(exam: Any, free: Run) -> list[Suspect]:
             exam.run(change=changed_tokens(exam, padding, way))
             for way in (_padded(padding.number), lambda tokens: tokens[:, :-PADS].contiguous())
         )
-        if suspects := _suspects(padded, alone, padding.name, _is_shorter, "trimmed"):
+        hidden = torch.zeros(free.named[padding.name].shape, dtype=torch.bool)
+        hidden[:, -PADS:] = True
+        suspects = [] if padded.failure is not None else _shown_later(padded, padding.name, hidden)
+        if suspects := suspects or _suspects(padded, alone, padding.name, _is_shorter, "trimmed"):
             return suspects
     return []
+
+
+def _shown_later(run: Run, name: str, hidden: Tensor) -> list[Suspect]:
+    """An attention among tokens of an argument that sees those which one before it hides. hidden: (batch, tokens).
+
+    Where the same line hid them, its caller is to blame.
+    """
+    hiding = set[Span]()
+    for attention in attentions(run):
+        sight = find_pattern(attention)
+        if sight is None or query_and_key_sources(attention) != ({run.sources[name]}, {run.sources[name]}):
+            continue
+        if (
+            int(sight.sample.max()) >= hidden.shape[0]
+            or int(max(sight.row.max(), sight.column.max())) >= hidden.shape[1]
+        ):
+            continue
+        across = hidden[sight.sample, sight.column] & ~hidden[sight.sample, sight.row]
+        if not bool((sight.visible & across).any()):
+            hiding |= {attention.context.span} if bool(across.any()) else set()
+        elif hiding:
+            chain = attention.context.operation.chain if attention.context.span in hiding else ()
+            place = chain[-1] if chain else _called_at(attention)
+            return [Suspect("padding-attended", place, said={"name": name}, proved=True)]
+    return []
+
+
+def _called_at(attention: AttentionOps) -> Span:
+    """Where an attention is asked for: in the call of a class that holds it, that call."""
+    chain = () if attention.context.last in LAYERS else attention.context.operation.chain
+    return chain[-1] if chain else attention.context.span
 
 
 def _padded(number: int) -> Callable[[Tensor], Tensor]:
@@ -125,8 +161,7 @@ def _crossing(run: Run, again: Run, name: str, *, is_learned: bool = False) -> S
             continue
         results = [each.context.outputs[0].value for each in (first, second)]
         if NEAR < distance(*results) < math.inf:
-            chain = () if first.context.last in LAYERS else first.context.operation.chain
-            return chain[-1] if chain else first.context.span
+            return _called_at(first)
         if is_learned:
             return None
     return None

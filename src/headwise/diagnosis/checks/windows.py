@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import permutations
 from typing import Any
 
-from headwise.dataflow import MarkedOp, is_constant
+from torch import Tensor
+
+from headwise.dataflow import MarkedOp, is_constant, place_of
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 
@@ -55,12 +56,25 @@ def _viewed(entry: MarkedOp, axes: Sequence[int]) -> Iterator[Callable[..., Any]
 
 
 def _permuted(entry: MarkedOp, axes: Sequence[int]) -> Iterator[Callable[..., Any]]:
-    """Permutations with these axes in another order."""
-    function = entry.function
-    for order in (order for order in permutations(axes) if order != tuple(axes)):
+    """The permutation with these axes in the order of their tokens: the further apart neighbours along an axis lie in
+    the input, the further in front it stands.
+    """
+    function, place = entry.function, place_of(entry.output_marks[0].arrays["t"]) if entry.output_marks[0] else None
+    if place is None:
+        return
+    order = sorted(axes, key=lambda axis: -_step(place, axis))
+    if order != list(axes):
         places = dict(zip(axes, order, strict=True))
-        dims = [places.get(axis, axis) for axis in range(len(entry.outputs[0].shape))]
-        yield lambda *args, dims=dims, **options: function(*args, **options).permute(dims)
+        dims = [places.get(axis, axis) for axis in range(place.ndim)]
+        yield lambda *args, **options: function(*args, **options).permute(dims)
+
+
+def _step(place: Tensor, axis: int) -> int:
+    """How far neighbours along an axis lie from each other, most of them; padding has no place."""
+    size = place.shape[axis] - 1
+    first, second = place.narrow(axis, 0, size), place.narrow(axis, 1, size)
+    steps = (second - first)[(first >= 0) & (second >= 0)]
+    return int(steps.mode().values) if steps.numel() else 0
 
 
 def _rolled_back(entry: MarkedOp) -> Callable[..., Any]:
