@@ -1,11 +1,8 @@
-"""What is hidden in one place and not in another: padding in a layer and not in the next, later tokens in long sequences
-and not in short ones.
-"""
+"""What is hidden here and not there: padding in one layer and not in the next, later tokens in long sequences alone."""
 
 import pytest
 
 from tests.diagnosis.written import HEAD, blamed_in, marked
-
 
 LAYERS = """
 
