@@ -65,3 +65,32 @@ class Causal(nn.Module):
 def test_frames_longer_than_a_short_sequence_hide_later_ones_all_the_same(seen, kinds):
     source = HEAD + FRAMES.format(seen=seen)
     assert [kind for kind, _ in blamed_in(source, "Causal")] == kinds
+
+
+PACKED = """
+
+class Reads(nn.Module):
+    # history: (batch, steps, width); future: (batch, later, width); lengths: (batch,) steps of each history
+
+    def __init__(self, width=24, heads=3):
+        super().__init__()
+        self.heads, self.rnn = heads, nn.LSTM(width, width, batch_first=True)
+        self.q, self.kv, self.out = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
+
+    def forward(self, history, future, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(history, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        past, state = self.rnn(packed)
+        past, _ = nn.utils.rnn.pad_packed_sequence(past, batch_first=True, total_length=history.shape[1])
+        now, _ = self.rnn(future, state)
+        absent = torch.arange(past.shape[1])[None] >= lengths[:, None]
+        hidden = torch.cat([absent, torch.zeros(now.shape[:2], dtype=torch.bool)], dim=1)
+        k, v = self.kv(torch.cat([past, now], dim=1)).chunk(2, dim=-1)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(now), k, v))
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        scores = scores.masked_fill(hidden[:, None, None], float("-inf"))  # <-
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+
+
+def test_padding_of_a_packed_sequence_is_padding():
+    assert blamed_in(HEAD + PACKED, "Reads") == []

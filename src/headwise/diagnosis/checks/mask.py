@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -44,6 +45,8 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
     for a, with_mask, without in pairs:
         if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
             continue
+        # what is packed has no padding left: which key is which, the run that has none tells
+        with_mask = replace(without, weights=with_mask.weights)
         if (sources and int(with_mask.source.max()) not in sources) or _is_other_half(masked, a, pairs):
             # it looks at other tokens than those that the mask is for
             continue
