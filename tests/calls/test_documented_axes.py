@@ -407,3 +407,25 @@ def test_a_documented_input_is_given_though_none_would_do():
     plans = find(Placed, namespace={"torch": torch, "nn": nn}).plans
     assert plans
     assert all(plan.call["pos"] == ["B", "L", "D"] for plan in plans)
+
+
+class Residues(nn.Module):
+    """single: (b, r, c_s); pair: (b, r, r, c_z)"""
+
+    def __init__(self, c_s, c_z, c_hidden=8, n_heads=4):
+        super().__init__()
+        self.width, self.heads = c_hidden, n_heads
+        self.qkv = nn.Linear(c_s, 3 * n_heads * c_hidden, bias=False)
+        self.bias, self.out = nn.Linear(c_z, n_heads, bias=False), nn.Linear(n_heads * c_hidden, c_s)
+
+    def forward(self, single, pair):
+        q, k, v = self.qkv(single).unflatten(-1, (3, self.heads, self.width)).unbind(2)
+        scores = torch.einsum("bihc,bjhc->bijh", q, k) * self.width**-0.5 + self.bias(pair)
+        return single + self.out(torch.einsum("bijh,bjhc->bihc", scores.softmax(2), v).flatten(2))
+
+
+def test_plans_that_fail_have_all_sizes_that_theirs_are_made_of():
+    found = find(Residues, namespace={"torch": torch, "nn": nn})
+    assert found.plans
+    for failure in found.failures:
+        assert failure.plan.sizes(0).keys() == {symbol.name for symbol in failure.plan.symbols}

@@ -25,7 +25,7 @@ from headwise.calls.roles import init_role
 from headwise.calls.signature import EMPTY, callee, parameters, starred
 from headwise.calls.size_bindings import Mismatch
 from headwise.calls.source_hints import Reading
-from headwise.calls.symbols import LEGEND, MORE, bases, layout_of, named, spoken
+from headwise.calls.symbols import LEGEND, MORE, bases, is_closed, layout_of, named, spoken
 from headwise.calls.trial import Attempts, mended, told_widths
 from headwise.recording import Budget
 
@@ -253,7 +253,7 @@ class Bench:
     def _is_built(self, draft: Draft) -> bool:
         plan = self.plan(draft, {}, is_cross=False)
         is_built = not isinstance(self.target, type) or self.ran(plan).is_built
-        self.missed += [] if is_built else [plan]
+        self.missed += [] if is_built or not is_closed(plan.symbols) else [plan]
         return is_built
 
     def _built(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headwise.calls.plan import Named
@@ -17,6 +17,7 @@ __all__ = [
     "SIDES",
     "alike",
     "bases",
+    "is_closed",
     "layout_of",
     "named",
     "spoken",
@@ -92,6 +93,13 @@ def _letter(axis: str) -> str:
     if not names or not names <= PLACES - {"H", "d"}:
         return "D"
     return "B" if "B" in names else "L"
+
+
+def is_closed(symbols: Iterable[Named]) -> bool:
+    """Whether all sizes are made of others among them."""
+    every = tuple(symbols)
+    names = {symbol.name for symbol in every}
+    return all(set(spoken(symbol.equals)) <= names for symbol in every)
 
 
 def spoken(value: Any) -> Iterator[str]:
