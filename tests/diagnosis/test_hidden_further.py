@@ -60,7 +60,12 @@ class Causal(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("seen", "kinds"), [("frame[:, None] >= frame", []), ("frame[:, None] >= frame - 9", ["causal-missing"])]
+    ("seen", "kinds"),
+    [
+        ("frame[:, None] >= frame", []),
+        ("frame[:, None] >= frame - 9", ["causal-missing"]),
+        ("torch.ones(80, 80, dtype=torch.bool).tril(8)", ["causal-missing"]),
+    ],
 )
 def test_frames_longer_than_a_short_sequence_hide_later_ones_all_the_same(seen, kinds):
     source = HEAD + FRAMES.format(seen=seen)

@@ -74,6 +74,7 @@ def test_keys_that_may_be_left_out_are_left_out_too(way, kinds):
         ("torch.ones(num_heads, 1, 1)", "s = s * self.kept[None]", ["parameters-unregistered"]),
         ("torch.full((num_heads, 1, 1), 0.5)", "s = s + self.kept", []),
         ("nn.Parameter(torch.zeros(num_heads, 1, 1))", "s = s + self.kept", []),
+        ("torch.zeros(num_heads, 1, 1)", "s = s + self.kept\nif self.training:\n    self.kept = self.kept + 1", []),
     ],
 )
 def test_a_plain_tensor_that_changes_nothing_was_to_be_learned(made, use, kinds):

@@ -91,11 +91,12 @@ def is_of_code(error: Exception, plan: Plan | None = None) -> bool:
         return True
     if isinstance(error, ValueError) and UNPACKED.search(str(error)):
         return plan is not None and _is_split_elsewhere(plan)
-    if isinstance(error, TypeError) and (COUNT.search(str(error)) or NESTED.search(str(error))):
+    is_nested = NESTED.search(str(error)) is not None
+    if isinstance(error, TypeError) and (is_nested or COUNT.search(str(error))):
         mappings = [] if plan is None else [each for each in plan.init.values() if isinstance(each, Mapping)]
         # what the constructor was given by us may take other arguments than what was meant
         is_own = not any("_expr" in mapping for mapping in mappings)
-        return is_own and (NESTED.search(str(error)) is not None or _calls_itself_wrong(error))
+        return is_own and (is_nested or _calls_itself_wrong(error))
     if isinstance(error, RuntimeError) and SHAPE.search(str(error)):
         return plan is not None and _is_wide(error) and _is_widened(plan)
     # the number may be one that it was called with

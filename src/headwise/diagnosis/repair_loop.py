@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-import torch
-
 from headwise.calls import Plan
 from headwise.dataflow import Run, attentions
 from headwise.diagnosis.check_runner import CheckRunner
@@ -167,13 +165,13 @@ def _ordered(exam: Examination, free: Run) -> list[Suspect]:
 
 
 def _hides_further(exam: Examination, free: Run) -> bool:
-    """Whether a sequence in which all see all hides later tokens where it is longer, as blocks of tokens do."""
+    """Whether a sequence in which all see all hides later tokens where it is longer, in blocks that see the same."""
     if "L" not in free.sizes or not any(is_under_square(attention) for attention in attentions(free)):
         return False
     longer = exam.run(plan=exam.free, sizes={**free.sizes, "L": LONGER})
     patterns = [] if longer.failure is not None else [pattern_of(attention) for attention in attentions(longer)]
-    later = [pattern[torch.ones_like(pattern).triu(1)] for pattern in patterns if pattern is not None]
-    return any(not bool(seen.all()) for seen in later)
+    steps = [len(pattern.unique(dim=0)) for pattern in patterns if pattern is not None]
+    return any(1 < count <= LONGER // 2 for count in steps)
 
 
 def _late_sharing(run: Run, free: Run) -> list[Suspect]:

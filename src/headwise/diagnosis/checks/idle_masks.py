@@ -77,21 +77,21 @@ def _unread(span: Span) -> Iterator[tuple[ast.Assign, str]]:
     if function is None:
         return
     nodes = nodes_of(function)
-    bound = [node for node in nodes if isinstance(node, ast.Assign) and len(node.targets) == 1]
+    single = (node for node in nodes if isinstance(node, ast.Assign) and len(node.targets) == 1)
+    bound = [(node, node.targets[0].id) for node in single if isinstance(node.targets[0], ast.Name)]
     renewals = {
         id(part)
-        for statement in bound
+        for statement, name in bound
         for part in ast.walk(statement.value)
-        if isinstance(part, ast.Name) and ast.unparse(statement.targets[0]) == part.id
+        if isinstance(part, ast.Name) and part.id == name
     }
     # what is made anew of what it was is not read for that
     loads = (node for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
     read = {node.id for node in loads if id(node) not in renewals}
     shared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    for node in reversed(bound) if not read & {"locals", "vars"} else ():
-        target = node.targets[0]
-        if isinstance(target, ast.Name) and target.id not in read | shared and not target.id.startswith("_"):
-            yield node, target.id
+    for statement, name in reversed(bound) if not read & {"locals", "vars"} else ():
+        if name not in read | shared and not name.startswith("_"):
+            yield statement, name
 
 
 def unmet_conditions(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:

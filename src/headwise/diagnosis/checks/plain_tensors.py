@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 from torch import Tensor, nn
 
+from headwise.calls import written
 from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import assigned
@@ -18,7 +21,7 @@ PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
 
 def plain_tensors(run: Run) -> list[Suspect]:
     """A tensor that is made with the module and kept as a plain attribute: the module is moved without it, and if it
-    changes nothing until it is trained, it never will.
+    changes nothing until it is trained, and the class itself never changes it, it never will.
     """
     if not isinstance(run.target, nn.Module):
         return []
@@ -36,9 +39,21 @@ def plain_tensors(run: Run) -> list[Suspect]:
         is_made = isinstance(vars(fresh_modules.get(path, module)).get(name), Tensor) and path in fresh_modules
         if is_made and user is not None and user.last not in MOVES:
             span = assigned(module, [name]) or user.span
-            kind = "parameters-unregistered" if _changes_nothing(run, value) else "buffer-unregistered"
+            is_idle = _changes_nothing(run, value) and not _is_changed(run, type(module), name)
+            kind = "parameters-unregistered" if is_idle else "buffer-unregistered"
             return [Suspect(kind, span, said={"name": name}, proved=True)]
     return []
+
+
+def _is_changed(run: Run, kind: type, name: str) -> bool:
+    """Whether the code of a class gives an attribute a value more than once, or changes the one it has."""
+    nodes = [node for _, tree in written(kind, run.plan.namespace) for node in ast.walk(tree)]
+    stored = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
+    parts = [node.value for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
+    calls = [node.func for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    parts += [function.value for function in calls if function.attr.endswith("_")]
+    changed = [ast.unparse(part).removesuffix(".data") for part in parts]
+    return sum(node.attr == name for node in stored) > 1 or any(text.endswith(f".{name}") for text in changed)
 
 
 def _changes_nothing(run: Run, value: Tensor) -> bool:

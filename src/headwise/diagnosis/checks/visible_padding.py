@@ -71,7 +71,7 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
             return []
         values = {"name": name, "leak": "100%"}
         return [Suspect("mask-inverted" if is_turned else "padding-attended", place, said=values, proved=True)]
-    if (suspects := _shown_later(run, name, hidden)) != []:
+    if suspects := _shown_later(run, name, hidden):
         return suspects
     return [] if length in run.output.shape else _suspects(run, again, name, _differs_where(hidden), "hidden")
 

@@ -29,7 +29,7 @@ from headwise.source import Span, function_node
 
 __all__ = [
     "batch_place_suspects", "causal_crossing_suspects", "constant_place_suspects", "crossing_suspects",
-    "query_and_key_sources", "unread_masks",
+    "query_and_key_sources", "unread_masks", "words_of",
 ]  # fmt: skip
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
@@ -191,7 +191,7 @@ def unread_masks(run: Run) -> list[Suspect]:
         return []
     masks = [each for each in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs) if "mask" in each.arg]
     assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    if any(mask.arg in read for mask in masks) or UNUSED.search(_words_of(type(run.target))):
+    if any(mask.arg in read for mask in masks) or UNUSED.search(words_of(type(run.target))):
         return []
     for argument in masks:
         if argument.arg in MASKS and argument.arg not in assigned:
@@ -201,7 +201,8 @@ def unread_masks(run: Run) -> list[Suspect]:
     return []
 
 
-def _words_of(kind: type) -> str:
+def words_of(kind: type) -> str:
+    """The source of a class; "": it cannot be read."""
     try:
         return inspect.getsource(kind)
     except (OSError, TypeError):

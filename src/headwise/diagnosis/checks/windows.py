@@ -42,7 +42,7 @@ def _otherwise(entry: MarkedOp) -> Iterator[Callable[..., Any]]:
     elif marks is not None and marks.kind == "token" and len(marks.shape) >= WINDOWED:
         axes = [axis for axis in range(1, len(marks.shape)) if not is_constant(marks.arrays["t"], axis)]
         yield from _viewed(entry, axes) if entry.last in VIEWS else ()
-        yield from _permuted(entry, axes) if entry.last == "permute" else ()
+        yield from _permuted(entry, axes, place_of(marks.arrays["t"])) if entry.last == "permute" else ()
 
 
 def _viewed(entry: MarkedOp, axes: Sequence[int]) -> Iterator[Callable[..., Any]]:
@@ -55,13 +55,11 @@ def _viewed(entry: MarkedOp, axes: Sequence[int]) -> Iterator[Callable[..., Any]
             yield lambda x, *_, sizes=sizes, **__: x.reshape(sizes)
 
 
-def _permuted(entry: MarkedOp, axes: Sequence[int]) -> Iterator[Callable[..., Any]]:
+def _permuted(entry: MarkedOp, axes: Sequence[int], place: Tensor) -> Iterator[Callable[..., Any]]:
     """The permutation with these axes in the order of their tokens: the further apart neighbours along an axis lie in
     the input, the further in front it stands.
     """
-    function, place = entry.function, place_of(entry.output_marks[0].arrays["t"]) if entry.output_marks[0] else None
-    if place is None:
-        return
+    function = entry.function
     order = sorted(axes, key=lambda axis: -_step(place, axis))
     if order != list(axes):
         places = dict(zip(axes, order, strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, find_pattern, made_from, place_of
+from headwise.diagnosis.checks.whole_models import words_of
 from headwise.diagnosis.suspects import Hiding, Suspect
 from headwise.recording import Site
 
@@ -39,7 +39,7 @@ def wrapped_windows(run: Run) -> list[Suspect]:
             # where all see all, a roll brings nobody together
             continue
         wrapped = _is_wrapped(sight.row, sight.column, axes)
-        if bool((sight.visible & wrapped).any()) and not _is_endless(run.target):
+        if bool((sight.visible & wrapped).any()) and not ENDLESS.search(words_of(type(run.target))):
             entry = _mask_of(run, attention) or attention.softmax or attention.context
             return [Suspect("windows-wrapped", entry.span, _stand_ins(attention, axes), is_local=True)]
     return []
@@ -100,10 +100,3 @@ def _stand_ins(attention: AttentionOps, axes: dict[int, tuple[Tensor, Tensor]]) 
     if bool((row < 0).any() or (column < 0).any()):
         return {}
     return {softmax.site: Hiding(softmax.function, ~_is_wrapped(row, column, axes))}
-
-
-def _is_endless(target: Any) -> bool:
-    try:
-        return ENDLESS.search(inspect.getsource(target if isinstance(target, type) else type(target))) is not None
-    except (OSError, TypeError):
-        return False

@@ -5,10 +5,7 @@ from headwise.diagnosis.faults.templates import IMPORTS
 
 __all__ = ["FAULTS"]
 
-# windows of an image
-WINDOWS = Template(
-    "WINDOWS",
-    f"""{IMPORTS}class Attention(nn.Module):
+BUILT = f"""{IMPORTS}class Attention(nn.Module):
     def __init__(self, d_model, n_heads, window_size=4):
         super().__init__()
         if d_model % n_heads:
@@ -16,7 +13,11 @@ WINDOWS = Template(
         self.n_heads, self.window_size = n_heads, window_size
         self.qkv_proj = nn.Linear(d_model, 3 * d_model)
         self.out_proj = nn.Linear(d_model, d_model)
-
+"""
+# windows of an image
+WINDOWS = Template(
+    "WINDOWS",
+    f"""{BUILT}
     def forward(self, x):
         # x: (batch, height, width, d_model), both sides multiples of the window
         B, H, W, C = x.shape
@@ -33,15 +34,7 @@ WINDOWS = Template(
 # windows of a sequence that was rolled by half of one
 ROLLED = Template(
     "ROLLED",
-    f"""{IMPORTS}class Attention(nn.Module):
-    def __init__(self, d_model, n_heads, window_size=4):
-        super().__init__()
-        if d_model % n_heads:
-            raise ValueError("n_heads must divide d_model")
-        self.n_heads, self.window_size = n_heads, window_size
-        self.qkv_proj = nn.Linear(d_model, 3 * d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
-
+    f"""{BUILT}
     def forward(self, x):
         # x: (batch, length, d_model), the length a multiple of the window
         B, L, C = x.shape

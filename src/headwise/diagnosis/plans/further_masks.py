@@ -146,10 +146,12 @@ def _without_effect(masked: Plan, name: str, reading: Reading, files: Sequence[s
     if masked.mask in call:
         return None
     before, alike = _output(replace(masked, call=call, mask=""), files), list[Plan]()
+    if before is None:
+        return None
     for mask in islice(masks(name, reading, keys=_keys(masked)), MOST):
         plan = replace(masked, call={**call, "_mask": dict(mask)}, mask=name)
         after = _output(plan, files)
-        if before is None or (after is not None and (after.shape != before.shape or not torch.equal(before, after))):
+        if after is not None and not torch.equal(before, after):
             return None
         alike += [] if after is None else [plan]
         if len(alike) == ALIKE:
