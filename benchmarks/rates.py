@@ -35,9 +35,9 @@ from headwise.ops.backends import choose
 from headwise.ops.call import Call, Rules, checked
 
 FILE = Path(costs.__file__).with_name("rates.json")
-# query heads, key/value heads and width; the last ones for few calls only
-WIDTHS = ((2, 2, 64), (8, 8, 64), (6, 6, 128), (8, 2, 64))
-# queries and keys; some few, as in decoding
+# batch, query heads, key/value heads and width; all but the second one for few calls only
+WIDTHS = ((1, 2, 2, 64), (1, 8, 8, 64), (1, 6, 6, 128), (1, 8, 2, 64), (4, 8, 8, 64))
+# queries and keys, whole vectors of keys and ragged ones; some few queries, as in decoding
 LENGTHS = (
     (12, 12),
     (32, 32),
@@ -46,8 +46,11 @@ LENGTHS = (
     (100, 100),
     (112, 112),
     (250, 250),
+    (272, 272),
     (600, 600),
+    (640, 640),
     (1300, 1300),
+    (1408, 1408),
     (1, 700),
     (1, 6000),
     (20, 3000),
@@ -87,10 +90,10 @@ def masks(L: int) -> dict[str, hw.Mask | None]:
 
 def calls(dtype: torch.dtype) -> Iterator[tuple[Call, list[str]]]:
     """Calls of many sizes, and the backends that can run each."""
-    for (H, Hk, D), (Lq, Lk), threads in itertools.product(WIDTHS, LENGTHS, (1, 2)):
-        if threads > (os.cpu_count() or 1) or H * Lq * Lk > MOST_PAIRS:
+    for (B, H, Hk, D), (Lq, Lk), threads in itertools.product(WIDTHS, LENGTHS, (1, 2)):
+        if threads > (os.cpu_count() or 1) or B * H * Lq * Lk > MOST_PAIRS:
             continue
-        is_rare = (H, Hk, D) != WIDTHS[1]
+        is_rare = (B, H, Hk, D) != WIDTHS[1]
         for (name, mask), rules, has_backward in itertools.product(masks(Lk).items(), RULES, (False, True)):
             if rules and (is_rare or H * Lq * Lk > MOST_PAIRS_RULED or name in ("causal", "padding")):
                 continue
@@ -98,7 +101,7 @@ def calls(dtype: torch.dtype) -> Iterator[tuple[Call, list[str]]]:
             if (is_rare and threads == 1) or ("dropout" in rules and not has_backward):
                 continue
             torch.set_num_threads(threads)
-            q, k, v = (torch.randn(1, heads, length, D).to(dtype).requires_grad_(has_backward)
+            q, k, v = (torch.randn(B, heads, length, D).to(dtype).requires_grad_(has_backward)
                        for heads, length in ((H, Lq), (Hk, Lk), (Hk, Lk)))  # fmt: skip
             call = checked(q, k, v, mask=mask, **rules)
             yield call, [name for name in costs.MEASURED if _can(call, name)]

@@ -53,7 +53,7 @@ def test_the_table_has_every_rate_of_every_level() -> None:
                 assert len(rates) == len(costs.FEATURES)
                 assert all(math.isfinite(rate) and rate >= 0 for rate in rates)
                 # time grows with the size of a call
-                assert any(rates[2:])
+                assert any(rates[3:])
 
 
 def test_work_is_what_each_backend_computes() -> None:
@@ -61,18 +61,20 @@ def test_work_is_what_each_backend_computes() -> None:
     call = call_of(5, 7, mask=hw.lengths([2, 7, 1]))
     pairs, q, k = 3 * 4 * 5 * 7, 3 * 4 * 5 * 8, 3 * 2 * 7 * (8 + 6)
     rows = 3 * 4 * 5
-    assert costs.work_of("sdpa", call) == (1, 0, q + 2 * k, rows, pairs * 14, pairs, pairs)
+    assert costs.work_of("sdpa", call) == (1, 1, 0, q + 2 * k, rows, pairs * 14, pairs, pairs, pairs)
     # what the mask hides is set to 0 in a copy
-    assert costs.work_of("reference", call) == (1, 0, q + 3 * k, rows, pairs * 14, pairs, pairs)
+    assert costs.work_of("reference", call) == (1, 1, 0, q + 3 * k, rows, pairs * 14, pairs, pairs, pairs)
     # v is narrower than q, which torch's kernel does not take: the mask is asked of few pairs
-    assert costs.work_of("blockwise", call, Total(2, 90, 30, 50)) == (1, 2, q + k, rows, 90 * 14, 90, 30)
+    assert costs.work_of("blockwise", call, Total(2, 90, 30, 50)) == (1, 1, 2, q + k, rows, 90 * 14, 90, 30, 90)
     same = checked(call.q, call.k, call.k, mask=call.mask)
-    assert costs.work_of("blockwise", same, Total(2, 90, 30, 50))[4:] == (90 * 16, 90, 50)
-    assert costs.work_of("sdpa", call_of(5, 7))[5:] == (pairs, 0)
+    assert costs.work_of("blockwise", same, Total(2, 90, 30, 50))[5:] == (90 * 16, 90, 50, 90)
+    assert costs.work_of("sdpa", call_of(5, 7)) == (1, 0, 0, q + 2 * k, rows, pairs * 14, pairs, 0, pairs)
+    # 16 keys fill whole vectors, and 17 do not
+    assert [costs.work_of("sdpa", call_of(5, Lk))[-1] for Lk in (16, 17)] == [0, 3 * 4 * 5 * 17]
     torch.set_num_threads(2)
-    assert costs.work_of("sdpa", call)[:4] == (1, 0, (q + 2 * k) / 2, rows / 2)
+    assert costs.work_of("sdpa", call)[:5] == (1, 1, 0, (q + 2 * k) / 2, rows / 2)
     # its operations number by number are too small for two threads
-    assert costs.work_of("reference", call)[3:] == (rows, pairs * 7, pairs, pairs)
+    assert costs.work_of("reference", call)[4:] == (rows, pairs * 7, pairs, pairs, pairs)
     torch.set_num_threads(1)
 
 
@@ -84,7 +86,7 @@ def test_a_causal_call_of_torch_skips_blocks_beyond_the_diagonal(L: int) -> None
         for column in range(0, L, causal_cost.COLUMNS):
             seen[start : start + rows, column : column + causal_cost.COLUMNS] = column < min(start + rows, L)
     assert causal_cost.causal_pairs(L) == int(seen.sum())
-    assert costs.work_of("sdpa", call_of(L, L, mask=hw.causal()))[5] * torch.get_num_threads() == 12 * int(seen.sum())
+    assert costs.work_of("sdpa", call_of(L, L, mask=hw.causal()))[6] * torch.get_num_threads() == 12 * int(seen.sum())
 
 
 @pytest.mark.parametrize("name", costs.MEASURED)
@@ -101,17 +103,19 @@ def test_auto_takes_the_least_estimate(name: str, monkeypatch: pytest.MonkeyPatc
 
 def test_strips_that_ask_no_mask_are_priced_as_torchs_kernel_and_by_the_strip(monkeypatch: pytest.MonkeyPatch) -> None:
     def rates(dtype: torch.dtype, way: str) -> Sequence[float]:
-        return (3.0, 0.0, 0.0, 0.0, 0.0, 1.0, 10.0) if way.startswith("sdpa") else (5.0, 7.0, 0.0, 0.0, 0.0, 50.0, 90.0)
+        if way.startswith("sdpa"):
+            return (3.0, 900.0, 0.0, 0.0, 0.0, 0.0, 1.0, 10.0, 3.0)
+        return (5.0, 11.0, 7.0, 0.0, 0.0, 0.0, 50.0, 90.0, 2.0)
 
     monkeypatch.setattr(costs, "rates", rates)
     same = checked(*(torch.zeros(1, 1, L, 8) for L in (200, 300, 300)))
     pairs = 60_000 / torch.get_num_threads()
     asked = 1_000 / torch.get_num_threads()
-    assert costs.estimate("blockwise", same, Total(2, 60_000, 0, 0)) == 5 + 2 * 7 + pairs
-    assert costs.estimate("blockwise", same, Total(2, 60_000, 500, 1_000)) == 5 + 2 * 7 + 50 * pairs + 90 * asked
+    assert costs.estimate("blockwise", same, Total(2, 60_000, 0, 0)) == 5 + 2 * 7 + (1 + 3) * pairs
+    assert costs.estimate("blockwise", same, Total(2, 60_000, 500, 1_000)) == 5 + 11 + 2 * 7 + (50 + 2) * pairs + 90 * asked
     # drops are not torch's, and halves are multiplied in float32, which torch's kernel of halves does not
     for call in (Call(same.q, same.k, same.v, dropout=0.5), Call(same.q.half(), same.k.half(), same.v.half())):
-        assert costs.estimate("blockwise", call, Total(2, 60_000, 0, 0)) == 5 + 2 * 7 + 50 * pairs
+        assert costs.estimate("blockwise", call, Total(2, 60_000, 0, 0)) == 5 + 2 * 7 + (50 + 2) * pairs
 
 
 def test_few_queries_are_up_to_64() -> None:
@@ -123,8 +127,8 @@ def test_short_sequences_are_up_to_128_keys_and_read_other_rates_where_a_level_h
 ) -> None:
     assert [costs.lengths_of(call_of(L, L)) for L in (3, 128, 129)] == [costs.SHORT, costs.SHORT, ""]
     assert costs.lengths_of(call_of(3, 128)) == costs.FEW_QUERIES
-    whole, here = {"sdpa forward": [1.0] * 7}, costs.nearest()
-    for by_way, first in ((whole, 1.0), (whole | {f"sdpa forward {costs.SHORT}": [2.0] * 7}, 2.0)):
+    whole, here = {"sdpa forward": [1.0] * len(costs.FEATURES)}, costs.nearest()
+    for by_way, first in ((whole, 1.0), (whole | {f"sdpa forward {costs.SHORT}": [2.0] * len(costs.FEATURES)}, 2.0)):
         monkeypatch.setattr(costs, "table", lambda by_way=by_way: {here: {"float32": by_way}})
         costs.rates.cache_clear()
         assert costs.rates(torch.float32, f"sdpa forward {costs.SHORT}")[0] == first

@@ -17,8 +17,11 @@ from headwise.ops.causal_cost import causal_pairs
 from headwise.ops.strips import Total
 from headwise.ops.workspace import fits_torch, multiplies_bfloat16, product_dtype
 
-# what the time of a call is made of: its one-time part, and these many of each, shared among threads from numbers on
-FEATURES = ("calls", "strips", "numbers", "rows", "products", "pairs", "masked pairs")
+# what the time of a call is made of: its one-time part, what a mask adds to it, and these many of each, shared among
+# threads from numbers on
+FEATURES = ("calls", "masks", "strips", "numbers", "rows", "products", "pairs", "masked pairs", "ragged pairs")
+# scores of so many keys fill whole vectors; those of other numbers of keys are ragged
+VECTOR = 16
 # few queries have rates of their own, and up to so many keys
 FEW_QUERIES = "of few queries"
 MOST_SHORT, SHORT = 128, "of short sequences"
@@ -31,7 +34,7 @@ MEASURED = ("blockwise", "sdpa", "reference")
 # up to so many weights, 16 MiB in float32, the definition may be the fastest
 MOST_WEIGHTS = 1 << 22
 
-Work = tuple[float, float, float, float, float, float, float]
+Work = tuple[float, float, float, float, float, float, float, float, float]
 # seconds of one of each feature, by way
 Rates = dict[str, Sequence[float]]
 
@@ -130,7 +133,9 @@ def work_of(backend: str, call: Call, strips: Total | None = None) -> Work:
             # what it hides from all is set to 0 in a copy
             numbers += call.k.numel() + call.v.numel()
         threads = max(1, min(threads, int(pairs) // GRAIN))
-    return 1.0, count, numbers / threads, B * Hq * Lq / threads, products, pairs / threads, masked / threads
+    shared = (numbers, B * Hq * float(Lq), pairs, masked, pairs if Lk % VECTOR else 0.0)
+    numbers, rows, pairs, masked, ragged = (amount / threads for amount in shared)
+    return 1.0, 1.0 if masked else 0.0, count, numbers, rows, products, pairs, masked, ragged
 
 
 def seconds_of(rates_of: Sequence[float], work: Work) -> float:
@@ -151,5 +156,5 @@ def estimate(backend: str, call: Call, strips: Total | None = None) -> float:
     rates_of, work = rates(call.q.dtype, way_of(backend, call)), work_of(backend, call, strips)
     if strips is not None and is_of_torch(call, strips):
         # what all strips take by the call, and torch's kernel by the number
-        rates_of = (*rates_of[:2], *rates(call.q.dtype, way_of("sdpa", call))[2:])
+        rates_of = (*rates_of[:3], *rates(call.q.dtype, way_of("sdpa", call))[3:])
     return seconds_of(rates_of, work)
