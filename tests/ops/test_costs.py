@@ -112,7 +112,10 @@ def test_strips_that_ask_no_mask_are_priced_as_torchs_kernel_and_by_the_strip(mo
     pairs = 60_000 / torch.get_num_threads()
     asked = 1_000 / torch.get_num_threads()
     assert costs.estimate("blockwise", same, Total(2, 60_000, 0, 0)) == 5 + 2 * 7 + (1 + 3) * pairs
-    assert costs.estimate("blockwise", same, Total(2, 60_000, 500, 1_000)) == 5 + 11 + 2 * 7 + (50 + 2) * pairs + 90 * asked
+    assert (
+        costs.estimate("blockwise", same, Total(2, 60_000, 500, 1_000))
+        == 5 + 11 + 2 * 7 + (50 + 2) * pairs + 90 * asked
+    )
     # drops are not torch's, and halves are multiplied in float32, which torch's kernel of halves does not
     for call in (Call(same.q, same.k, same.v, dropout=0.5), Call(same.q.half(), same.k.half(), same.v.half())):
         assert costs.estimate("blockwise", call, Total(2, 60_000, 0, 0)) == 5 + 2 * 7 + (50 + 2) * pairs

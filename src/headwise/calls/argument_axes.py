@@ -39,6 +39,11 @@ LENGTH = (
 FIRST_OF_TWO = re.compile(
     rf"^(?!.*(?:mask|pad|len(?:gth)?s)\b).*[(\[<]\s*{BATCH}\s*[,x×]\s*{LENGTH}\s*[\])>]", re.IGNORECASE | re.MULTILINE
 )
+# games or rooms, and what is in each, where no batch is spoken of
+COUNTS = re.compile(
+    r"[(\[<]\s*(?:n|num)_(?!heads|tokens|patches|frames|steps|layers|queries)\w+\s*,\s*(?:n|num)_(?!heads)\w+\s*,\s*\w+\s*[\])>]"
+)
+ANY_BATCH = re.compile(rf"\b{BATCH}\b", re.IGNORECASE)
 SECOND = re.compile(rf"[(\[<]\s*{AXIS}[,x×]\s*{BATCH}\s*[,x×\])>]", re.IGNORECASE)
 # the methods that take inputs, or say what they will be
 SPEAKING = ("__init__", "forward", "__call__")
@@ -167,6 +172,7 @@ def says_batch_second(target: Any) -> bool:
 def _said_first_and_second(target: Any) -> tuple[bool, bool]:
     text = "" if inspect.isfunction(target) else _words_of(target)
     is_first = FIRST.search(text) is not None or FIRST_OF_TWO.search(text) is not None
+    is_first = is_first or (COUNTS.search(text) is not None and ANY_BATCH.search(text) is None)
     return is_first, SECOND.search(text) is not None
 
 

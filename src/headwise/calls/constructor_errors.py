@@ -13,7 +13,7 @@ from typing import Any
 
 from headwise.calls.argument_origins import Origins
 from headwise.calls.constructor_arguments import LEAST, Draft
-from headwise.calls.error_repairs import TYPE
+from headwise.calls.error_repairs import HALVES, TYPE
 from headwise.calls.failed_statement import FailedStatement, place
 from headwise.calls.plan import Named
 from headwise.calls.roles import init_role
@@ -96,7 +96,7 @@ def _asks_for_even(statement: ast.AST) -> bool:
         isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.Mod)
         and isinstance(node.right, ast.Constant)
-        and node.right.value == len(("half", "half"))
+        and node.right.value in HALVES
         for node in ast.walk(statement)
     )
 

@@ -33,7 +33,9 @@ from headwise.calls.shape_words import (
 from headwise.calls.source_hints import Reading
 from headwise.source import meaning_of
 
-__all__ = ["documented_axes", "documented_calls", "documented_ranks", "is_degenerate", "is_otherwise"]
+__all__ = [
+    "documented_axes", "documented_calls", "documented_ranks", "is_degenerate", "is_otherwise", "masks_of_keys",
+]  # fmt: skip
 
 NAME = re.compile(r"[^\W\d]\w*")
 FEWEST = 2
@@ -77,6 +79,12 @@ def documented_axes(target: Any, names: Sequence[str]) -> dict[str, tuple[str, .
     """The names of the axes of each argument whose shape the docstring of a class or of its forward gives."""
     spoken = shapes_in(docstrings(target), names)
     return {name: parts for name, parts in spoken.items() if len(parts) >= FEWEST and all(map(NAME.fullmatch, parts))}
+
+
+def masks_of_keys(target: Any, names: Sequence[str]) -> set[str]:
+    """The arguments that docstrings give the shape (batch, keys), so that they say nothing of the order of queries."""
+    axes = documented_axes(target, names)
+    return {name for name, parts in axes.items() if len(parts) == len("BS") and parts[0].lower() in BATCH}
 
 
 def documented_calls(
@@ -207,7 +215,6 @@ def _symbols(
     # with no other word for it, N is the batch, or the first axis that several arguments have alike
     first = {parts[0].lower() for parts in axes.values()}
     alike = first if len(axes) > 1 and len(first) == 1 and not first & LENGTHS else set()
-    batch = BATCH if words & BATCH else BATCH | ({"n"} if "n" in words else alike)
     draft = next(iter(drafts(built, reading or Reading())), Draft({}))
     given = {
         **{parameter.name: parameter.default for parameter in built if type(parameter.default) is int},
@@ -215,6 +222,7 @@ def _symbols(
     }
     width = draft.symbols["D"].equals if "D" in draft.symbols else ""
     inputs = [parts for name, parts in axes.items() if call_role(name) in ("", *INPUTS)]
+    batch = BATCH if words & BATCH else BATCH | ({"n"} if "n" in words else alike or _outer(inputs))
     inner = {part for parts in axes.values() for part in parts[:-1]} | {
         part for name, parts in axes.items() if call_role(name) in ("mask", "lengths", "ids") for part in parts
     }
@@ -256,6 +264,16 @@ def _symbols(
         return ("L", "S")[at] if at < len(("L", "S")) else low
 
     return {name: [symbol(part) for part in parts] for name, parts in axes.items()}
+
+
+def _outer(inputs: Sequence[Sequence[str]]) -> set[str]:
+    """The word of what tokens are told apart by, where a class takes one input of such, tokens and features: games or
+    rooms, and no sequence.
+    """
+    if len(inputs) != 1 or len(inputs[0]) != len("BLD"):
+        return set()
+    first, second = (part.lower() for part in inputs[0][:2])
+    return {first} - LENGTHS - SIDES.keys() if len(first) > 1 and second not in HEADS else set()
 
 
 def _counted(axes: Mapping[str, Sequence[str]]) -> set[str]:

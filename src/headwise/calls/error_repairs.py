@@ -39,6 +39,8 @@ SIZES = re.compile(
     r"must match|must (?:be )?equal|Expected size|should be the same|doesn't match|does not match|Wrong shape"
     r"|Shape mismatch|not broadcast|size mismatch|cannot be multiplied|Incompatible"
 )
+# what a product of two even sizes is divided by
+HALVES = (2, 4)
 # so many masks are tried for one argument
 MASKS = 14
 # what token numbers of the smallest table are below
@@ -86,6 +88,8 @@ def lessons(
         yield from grouped(plan)
         yield from size_relations.divided(plan, numbers)
     for have, need, is_divided in at.compared if isinstance(error, AssertionError | ValueError) else ():
+        if is_divided and need in HALVES:
+            yield _evened(plan)
         yield from multiples(plan, have, need, sizes) if is_divided else tied(plan, [have, need], sizes)
     if STACKED.search(text):
         yield from size_relations.divided(plan, numbers)

@@ -26,6 +26,8 @@ ANGLED = frozenset({"cosine", "sine", "cosine_sine", "frequencies"})
 SHARES = (2, 4, 8)
 # sines and cosines of two directions are in as many parts
 PARTS = 4
+# so many tokens stand beside those of an image
+BESIDE = 16
 
 
 def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
@@ -91,6 +93,10 @@ def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterat
         for count in sorted(_counts(plan) & {*numbers} - {sizes[name]}):
             # as many tokens as the class was told of columns
             yield replace(plan, symbols=tuple(replace(s, fixed=count) if s.name == name else s for s in plan.symbols))
+    for symbol in (each for each in plan.symbols if each.equals and each.name in _inputs(plan)):
+        # beside the tokens of an image stand those of the class, and registers
+        more = [number - sizes[symbol.name] for number in numbers if sizes[symbol.name] in numbers]
+        yield from (bound_to(plan, {symbol.name: f"{symbol.equals}+{each}"}) for each in more if 0 < each <= BESIDE)
     for name in (symbol for symbol in [*inputs, *built] if sizes[symbol] in numbers):
         for expression in _expressions([*(built if name in inputs else inputs)]):
             size = evaluated(expression, sizes)

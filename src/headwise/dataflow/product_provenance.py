@@ -76,7 +76,11 @@ def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
     """The marks of a product of tokens with tokens: pairs, if the summed axes are features, and the tokens differ."""
     x, y = joint.spread(a.arrays["t"], joint.left, shape), joint.spread(b.arrays["t"], joint.right, shape)
     features = [joint.spread(m.arrays["f"], letters, shape) for m, letters in ((a, joint.left), (b, joint.right))]
-    for marks, letters in ((a, joint.left), (b, joint.right)):
+    # where each has tokens of its own besides, pairs add up over tokens, as in tied rows of an alignment
+    are_tied = all(_own_tokens(joint, m, *letters) for m, letters in (
+        (a, (joint.left, joint.right)), (b, (joint.right, joint.left))
+    ))  # fmt: skip
+    for marks, letters in () if are_tied else ((a, joint.left), (b, joint.right)):
         for letter in joint.summed:
             axis = letters.index(letter)
             if not is_constant(marks.arrays["t"], axis) and is_constant(marks.arrays["f"], axis):
@@ -92,15 +96,27 @@ def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
     return Marks("pair", {"x": beside(x, y), "y": beside(y, x), "h": features[0]})
 
 
+def _own_tokens(joint: Einsum, marks: Marks, letters: str, others: str) -> list[str]:
+    """The axes of a product that are of tokens of one operand alone."""
+    t, f = marks.arrays["t"], marks.arrays["f"]
+    axes = [(letter, letters.index(letter)) for letter in letters if letter in joint.out and letter not in others]
+    return [letter for letter, axis in axes if is_constant(f, axis) and not is_constant(t, axis)]
+
+
 def _weighted(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
-    """The marks of a product of weights and values: each entry belongs to the query token."""
+    """The marks of a product of weights and values: each entry belongs to the query token; where rows share weights, to
+    that of the row of its value.
+    """
     pair, letters, value, value_letters = (
         (a, joint.left, b, joint.right) if a.kind == "pair" else (b, joint.right, a, joint.left)
     )
     looked = looking(pair, [letters.index(axis) for axis in joint.summed])
     heads = joint.spread(pair.arrays["h"], letters, shape)
     features = joint.spread(value.arrays["f"], value_letters, shape)
-    return Marks("token", {"t": joint.spread(pair.arrays[looked], letters, shape), "f": numbered(heads, features)})
+    t, values = joint.spread(pair.arrays[looked], letters, shape), value.arrays["t"]
+    for letter in _own_tokens(joint, value, value_letters, letters) if bool((values >= 0).all()) else ():
+        t = t + joint.spread(values - values.narrow(value_letters.index(letter), 0, 1), value_letters, shape)
+    return Marks("token", {"t": t, "f": numbered(heads, features)})
 
 
 def looking(pair: Marks, axes: list[int]) -> str:

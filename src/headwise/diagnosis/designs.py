@@ -94,5 +94,8 @@ DESIGNS = (
            lambda weighed: weighed.is_of_features, has_scores=False),
     Design("attention pooling", "arXiv:1703.03130, arXiv:1802.04712, arXiv:1710.10903",
            "(k[..., :1].softmax(-2) * v).sum(-2, keepdim=True).expand_as(v)",
-           lambda weighed: not weighed.is_read and not weighed.is_of_features, has_scores=False),
+           lambda weighed: not (weighed.is_read or weighed.is_of_features or weighed.is_raw), has_scores=False),
+    Design("pooling by raw weights", "arXiv:1706.06978",
+           "(k[..., :1] * v).sum(-2, keepdim=True).expand_as(v)  # weights are not normalised",
+           lambda weighed: weighed.is_raw, has_scores=False),
 )  # fmt: skip

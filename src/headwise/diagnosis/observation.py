@@ -92,10 +92,11 @@ def observed(run: Run, rerun: Callable[..., Run], at: int) -> Observation | None
     rerun: repeats the run with stand-ins, or with other inputs. at: its place among the attentions of the run.
     """
     attention = plain_scores(attentions(run)[at])
-    entry = next((each for each in _scored(attention) if _beside(attention, each)), None)
+    scored = _own_scored(run, attention)
+    entry = next((each for each in scored if _beside(attention, each)), None)
     if entry is None:
         return None
-    products, softmaxes = [*filter(is_scores, attention.path), *_scored(attention)], softmaxes_of(attention)
+    products, softmaxes = scored, softmaxes_of(attention)
     runs = [run if share == 1 else rerun(changed(run, _times(products, share))) for share in SHARES]
     seeded = rerun(seed=1)
     doubled = rerun(changed(run, _times(softmaxes, 2.0))) if softmaxes else run
@@ -187,6 +188,16 @@ def _observed(
 def _made(entry: MarkedOp) -> Tensor:
     value = entry.outputs[0].value
     return torch.empty(0) if value is None else value.detach().double()
+
+
+def _own_scored(run: Run, attention: AttentionOps) -> list[MarkedOp]:
+    """What may make the scores, without those of layers below, to which the own ones are added: with these changed,
+    what queries and keys are made of would change too.
+    """
+    scored = _scored(attention)
+    last = max((entry.at for entry in scored), default=-1)
+    below = {entry.at for each in attentions(run) if each.context.at < last for entry in each.path}
+    return [entry for entry in scored if entry.at not in below]
 
 
 def _scored(attention: AttentionOps) -> list[MarkedOp]:

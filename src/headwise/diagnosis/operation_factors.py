@@ -14,6 +14,8 @@ __all__ = [
 # some turn scores into float32 on the way
 EXACT = 1e-3
 NEAR = 1e-9
+# what is below hides a key
+HIDDEN = -1e6
 # what puts something beside numbers and leaves them as they are
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "pad"})
 DIFFERENCES = frozenset({"-", "-=", "sub", "sub_"})
@@ -73,7 +75,7 @@ def factor_of(mine: MarkedOp, entry: MarkedOp) -> float | None:
             return None
     kept = _kept(mine, output.shape)
     if _is_masked(output):
-        kept = kept & output.isfinite() & other_output.isfinite() & (output > -1e6) & (other_output > -1e6)
+        kept = kept & output.isfinite() & other_output.isfinite() & (output > HIDDEN) & (other_output > HIDDEN)
     if not bool(kept.all()):
         before, after, output, other_output = before[kept], after[kept], output[kept], other_output[kept]
     if torch.equal(before, after):
@@ -112,7 +114,7 @@ def _aligned(before: Tensor, after: Tensor, output: Tensor, tensor: Tensor) -> t
 
 
 def _is_masked(value: Tensor) -> bool:
-    return not bool(value.isfinite().all()) or bool((value < -1e6).any())
+    return not bool(value.isfinite().all()) or bool((value < HIDDEN).any())
 
 
 def _ratio(before: Tensor, after: Tensor) -> float | None:
@@ -146,8 +148,15 @@ def is_shift(entry: MarkedOp) -> bool:
         return False
     if output.shape != before.shape:
         return output.ndim == before.ndim and output.shape[-1] == 1 < before.shape[-1]
+    # to what hides a key a small number adds nothing
+    kept = (
+        (before > HIDDEN) & ~(before == float("inf"))
+        if _is_masked(before)
+        else torch.ones_like(before, dtype=torch.bool)
+    )
     far = (output - before).nan_to_num(nan=float("inf"))
-    return bool(((far - far[..., :1]).abs() < NEAR).all())
+    low, high = (far.masked_fill(~kept, -sign * float("inf")).mul(sign).amax(dim=-1).mul(sign) for sign in (-1, 1))
+    return bool(kept.any()) and bool((high - low < NEAR)[kept.any(dim=-1)].all())
 
 
 def is_whole(entry: MarkedOp) -> bool:

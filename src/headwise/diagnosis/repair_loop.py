@@ -10,7 +10,7 @@ from headwise.calls import Plan
 from headwise.dataflow import Run, attentions
 from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.checks.causal import order_suspects, pattern_of
-from headwise.diagnosis.checks.causal_intent import is_under_square
+from headwise.diagnosis.checks.causal_intent import is_under_square, wants_causal
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropout import drawn_suspects
 from headwise.diagnosis.checks.edge_softmax import wrong_ends
@@ -155,13 +155,25 @@ def _of_sums(exam: Examination, run: Run, free: Run) -> list[Suspect]:
 def _ordered(exam: Examination, free: Run) -> list[Suspect]:
     """What is wrong with the order in which tokens see each other; a note where an option says so."""
     suspects = [] if exam.is_published else exam.checks.all("mask", lost_triangles, exam, free)
-    suspects = suspects or order_suspects(free)
+    suspects = suspects or order_suspects(free) or _order_of_windows(exam, free)
     if any(suspect.kind == "causal-missing" for suspect in suspects) and _hides_further(exam, free):
         return []
     is_meant = any(suspect.general in TURNED for suspect in suspects) and is_option(
         exam.free, exam.user_files, suspects[0].general
     )
     return [replace(suspect, severity="note") if is_meant else suspect for suspect in suspects]
+
+
+def _order_of_windows(exam: Examination, free: Run) -> list[Suspect]:
+    """What is wrong with the order in whole windows, of a class that fills up its last one."""
+    if "L" not in free.sizes or not wants_causal(free) or any(pattern_of(each) is not None for each in attentions(free)):
+        return []
+    for size in {free.sizes[each.name] for each in exam.free.symbols if each.meaning == "parameter"}:
+        whole = exam.run(plan=exam.free, sizes={**free.sizes, "L": 2 * size})
+        if whole.failure is None and (suspects := order_suspects(whole)):
+            # what puts these sizes right does not fit others
+            return [replace(suspect, stand_ins={}) for suspect in suspects]
+    return []
 
 
 def _hides_further(exam: Examination, free: Run) -> bool:

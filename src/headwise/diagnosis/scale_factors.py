@@ -168,7 +168,8 @@ def _way(a: AttentionOps, b: AttentionOps) -> _Way:
         if op.at in sums:
             # what cannot be told of a sum is that of its terms
             value = sum_factor(op, twin) or 1.0
-        if value is None and is_shift(op):
+        # of rows in which one key is seen, a shift leaves nothing
+        if value in (None, 0.0) and is_shift(op):
             continue
         if value is None and is_whole(op):
             out.floored = out.floored or op

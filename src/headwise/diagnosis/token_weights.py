@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow import (
+    SOFTMAXES,
     MarkedOp,
     Marks,
     Run,
     TokenSum,
     allowed_by,
     attentions,
+    chain_of,
     downstream,
     feature_sums,
     place_of,
@@ -39,15 +41,22 @@ NOTHING = 1e-5
 OVER_FEATURES = re.compile(
     r"channel|\bxc|XC[AI]|cross.?covariance|transposed.?attention|spectral|\bMDTA\b|通道", re.IGNORECASE
 )
+# that weights are meant to be as they are, and to tell how much there is of an interest
+RAW = re.compile(
+    r"un-?normali[sz]ed|not\W+normali[sz]ed|no\s+softmax|without\s+(?:a\s+)?(?:softmax|normali[sz]|normali[sz]ation)|"
+    r"(?:use|with|apply)_?softmax|weight_normali[sz]ation|intensity|[不未]做?归一化|无归一化",
+    re.IGNORECASE,
+)
 Change = Callable[[Tensor, Marks], Tensor]
 StandIns = Mapping[Site, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
 class WeighedSum:
-    """A sum over tokens by weights that sum to 1. values: the place of its values among the arguments of the product;
-    context: the operation that gives what was weighed; is_read: whether queries read it, as in linear attention;
-    is_of_features: whether the features of a token are weighed, and not tokens.
+    """A sum over tokens by weights that sum to 1, or are raw. values: the place of its values among the arguments of
+    the product; context: the operation that gives what was weighed; is_read: whether queries read it, as in linear
+    attention; is_of_features: whether the features of a token are weighed, and not tokens; is_raw: whether each token
+    has one weight that no softmax gives, and its file says so.
     """
 
     total: TokenSum
@@ -55,6 +64,7 @@ class WeighedSum:
     context: MarkedOp
     is_read: bool
     is_of_features: bool = False
+    is_raw: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +81,7 @@ class _Asked:
 
 
 def weighed_sums(run: Run, rerun: Callable[..., Run]) -> list[WeighedSum]:
-    """The sums over tokens of a run that has no attention; none where the weights of one do not sum to 1.
+    """The sums over tokens of a run that has no attention; none where the weights of one neither sum to 1 nor are raw.
 
     rerun: repeats the run with stand-ins.
     """
@@ -82,15 +92,35 @@ def _weighed_sums(run: Run, rerun: Callable[..., Run]) -> list[WeighedSum]:
     if run.failure is not None or attentions(run):
         return []
     over_features = [total for total in feature_sums(run) if _is_meant(total)]
-    sums = [weighed(run, rerun, total) for total in over_features or token_sums(run)]
+    sums = [weighed(run, rerun, total) or _raw(run, total) for total in over_features or token_sums(run)]
     found = [replace(total, is_of_features=bool(over_features)) for total in sums if total is not None]
     return found if len(found) == len(sums) and not any(map(_is_mean, found)) else []
 
 
 def _is_meant(total: TokenSum) -> bool:
     """Whether the file of a sum over features says that these attend to each other, and no transpose is amiss."""
+    return _says(total, OVER_FEATURES)
+
+
+def _says(total: TokenSum, words: re.Pattern[str]) -> bool:
+    """Whether the file of a sum has some of these words."""
     span = total.product.span
-    return span is not None and OVER_FEATURES.search("".join(linecache.getlines(span.file))) is not None
+    return span is not None and words.search("".join(linecache.getlines(span.file))) is not None
+
+
+def _raw(run: Run, total: TokenSum) -> WeighedSum | None:
+    """A sum by one raw weight of each token; None: it is none."""
+    if reader(run, total) is not None or not _says(total, RAW):
+        return None
+    have_features = [marks is not None and len(marks.arrays["f"].unique()) > 1 for marks in total.product.given]
+    if sorted(have_features) != [False, True]:
+        return None
+    values = total.operands[have_features.index(True)]
+    number = total.product.inputs[have_features.index(False)].number
+    makers = chain_of(run, total.product, number)
+    if any(maker.last in SOFTMAXES for maker in makers):
+        return None
+    return WeighedSum(total, values, total.total, is_read=False, is_raw=True)
 
 
 def _is_mean(of: WeighedSum) -> bool:

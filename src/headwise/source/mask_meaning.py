@@ -27,7 +27,7 @@ HIDDEN = (
 )
 YES, NO = (
     rf"(?:(?<![a-z0-9_.])(?:{value})(?![a-z0-9_.]))"
-    for value in ("1s?|ones?|true|non-?zeros?|真", "(?<!non-)(?:0s?|zeros?)|false|假")
+    for value in ("1s?|ones?|true|non[- ]?zeros?|真", "(?<!non-)(?<!non )(?:0s?|zeros?)|false|假")
 )
 # the words between the value and its meaning, without a negation
 GAP = (

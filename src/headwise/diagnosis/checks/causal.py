@@ -141,12 +141,17 @@ def _is_level(attention: AttentionOps, marks: Marks | None, value: Tensor | None
 def _pattern(sight: AttentionPattern) -> Tensor | None:
     """(queries, keys): whether a query at a place sees a key at a place; None: that differs between heads."""
     rows, columns = int(sight.row.max()) + 1, int(sight.column.max()) + 1
-    counts = torch.zeros(rows, columns)
-    totals = torch.zeros(rows, columns)
-    index = (sight.row.flatten(), sight.column.flatten())
     usable = sight.seeing.expand(sight.weights.shape)
-    counts.index_put_(index, (sight.visible & usable).to(counts.dtype).flatten(), accumulate=True)
-    totals.index_put_(index, usable.to(counts.dtype).flatten(), accumulate=True)
+    # a key that comes twice, as in a window and in the one before it, is seen where either is
+    shape = (*sight.weights.shape[:-1], columns)
+    column = sight.column.expand(sight.weights.shape)
+    seen, met = (
+        torch.zeros(shape).scatter_reduce(-1, column, each.float(), "amax") for each in (sight.visible & usable, usable)
+    )
+    index = (sight.row[..., :1].expand(shape).flatten(), torch.arange(columns).expand(shape).flatten())
+    counts, totals = (
+        torch.zeros(rows, columns).index_put_(index, each.flatten(), accumulate=True) for each in (seen, met)
+    )
     if bool(((counts > 0) & (counts < totals)).any()):
         return None
     visible = counts > 0
@@ -171,8 +176,10 @@ def _kind(visible: Tensor, *, wants: bool) -> str:
         if is_like(j >= i + shift) or is_like(j > i + shift):
             return "causal-inverted"
     later = (j > i + columns - rows) & is_known[:, None]
-    # whatever is hidden of what came before
-    return "causal-missing" if wants and bool(later.any()) and bool(visible[later].all()) else ""
+    # whatever is hidden of what came before; and of what comes later no block sees what is farther and not what is near
+    nearer = (later & ~visible).cumsum(dim=-1) > 0
+    is_missing = bool(later.any()) and (bool(visible[later].all()) or bool((later & visible & nearer).any()))
+    return "causal-missing" if wants and is_missing else ""
 
 
 def _dropped(run: Run) -> MarkedOp | None:

@@ -8,7 +8,7 @@ import re
 import torch
 from torch import Tensor, nn
 
-from headwise.calls import mask_arguments, parameters, role_of
+from headwise.calls import mask_arguments, masks_of_keys, parameters, role_of
 from headwise.dataflow import AttentionOps, MarkedOp, Run, find_pattern, made_from
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.ignored_arguments import is_read
@@ -155,6 +155,7 @@ def _takes_mask(run: Run) -> bool:
     except (TypeError, ValueError):
         return False
     masks = {argument.name for argument in arguments if role_of(argument) == "mask"} & set(mask_arguments(arguments))
+    masks -= masks_of_keys(run.plan.target, sorted(masks))
     return any(not PADDING.search(name) for name in masks)
 
 

@@ -43,7 +43,8 @@ class OpenPlan(Plan):
         name = str(declared["argument"])
         mask, is_turned = options[name], isinstance(self, TurnedPlan)
         if declared["means"] == "lengths":
-            most = sizes.get("S", sizes.get("L", 1)) if self.setting == "cross" else sizes["L"]
+            lengths = [sizes[letter] for letter in ("SL" if self.setting == "cross" else "LS") if letter in sizes]
+            most = lengths[0] if lengths else 1
             options[name] = full_like(mask, 0 if is_turned else most)
         elif isinstance(mask, Tensor):
             is_one = (declared["means"] == "attend") != is_turned
