@@ -23,6 +23,7 @@ __all__ = [
     "repeated",
     "says_batch_first",
     "says_batch_second",
+    "says_share",
     "says_transposed",
     "widened",
 ]
@@ -45,6 +46,10 @@ COUNTS = re.compile(
 )
 ANY_BATCH = re.compile(rf"\b{BATCH}\b", re.IGNORECASE)
 SECOND = re.compile(rf"[(\[<]\s*{AXIS}[,x×]\s*{BATCH}\s*[,x×\])>]", re.IGNORECASE)
+# lengths as shares of the longest
+SHARE = re.compile(
+    r"\brelative\b|\bfractions?\b|\bshares?\b|[(\[]\s*0(?:\.0?)?\s*,\s*1(?:\.0?)?\s*\]|相对|比例", re.IGNORECASE
+)
 # the methods that take inputs, or say what they will be
 SPEAKING = ("__init__", "forward", "__call__")
 # features, and after them tokens, as the last axes of a shape of three or more
@@ -154,6 +159,12 @@ def says_transposed(target: Any, name: str, order: Sequence[str]) -> bool:
         return True
     lines = _words_of(target).splitlines()
     return any(TRANSPOSED.search(line) and re.search(rf"\b{re.escape(name)}\b", line) for line in lines)
+
+
+def says_share(target: Any, name: str) -> bool:
+    """Whether the words of a class or a function say of lengths that they are shares of the longest."""
+    lines = _words_of(target).splitlines()
+    return any(SHARE.search(line) and re.search(rf"\b{re.escape(name)}\b", line) for line in lines)
 
 
 def says_batch_first(target: Any) -> bool:

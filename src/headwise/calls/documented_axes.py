@@ -293,7 +293,7 @@ def _size_of(part: str, given: Mapping[str, Any]) -> Any:
 def _means(target: Any, name: str, reading: Reading | None, *, is_counted: bool) -> list[dict[str, Any]]:
     """What a mask may mean and hold, the likeliest first: as words say, else as the code uses it."""
     if is_counted or call_role(name) == "lengths":
-        return [{"means": "lengths"}]
+        return [{"means": "lengths", **({"share": True} if reading and name in reading.shares else {})}]
     kind, polarity = kind_of(target), ""
     with contextlib.suppress(OSError, TypeError):
         polarity = meaning_of([inspect.getsourcefile(kind) or ""], name, kind.__name__)

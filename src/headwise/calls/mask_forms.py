@@ -64,7 +64,8 @@ def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, An
     """What `_mask` may be for an argument. keys: the symbol of the number of keys."""
     role = call_role(name)
     if role == "lengths":
-        yield from ({"argument": name, "means": "lengths", "shape": list(each)} for each in LENGTHS)
+        share = {"share": True} if name in reading.shares else {}
+        yield from ({"argument": name, "means": "lengths", **share, "shape": list(each)} for each in LENGTHS)
         return
     rank = reading.widened.get(name, 0)
     shapes = sorted(_ordered(SHAPES, name), key=lambda shape: rank > 0 and len(shape) != rank)

@@ -115,6 +115,7 @@ class Plan:
         if isinstance(mask, Mapping):
             shape = [self._size(each, sizes) for each in mask["shape"]]
             tensor = _mask(str(mask["means"]), shape, sizes, keys=_key_axis(mask["shape"]))
+            tensor = tensor / longest(sizes) if mask.get("share") else tensor
             options[str(mask["argument"])] = tensor.to(DTYPES[mask["dtype"]]) if "dtype" in mask else tensor
         return self._placed(options)
 
@@ -219,14 +220,18 @@ def _key_axis(shape: Sequence[Any]) -> int:
     return end - 1 if end > 0 and shape[end] == "B" else len(shape) - 1
 
 
+def longest(sizes: Mapping[str, int]) -> int:
+    """How many keys lengths may count."""
+    return sizes.get("S", sizes.get("L", 1))
+
+
 def _mask(means: str, shape: list[int], sizes: Mapping[str, int], *, keys: int) -> Tensor:
     """A mask that leaves each row at least the first key: the last keys are closed, of each sample other ones.
 
     keys: the axis of the keys.
     """
     if means == "lengths":
-        most = sizes.get("S", sizes.get("L", 1))
-        return torch.arange(1, 1 + torch.Size(shape).numel()).remainder(most).clamp(min=1).reshape(shape)
+        return torch.arange(1, 1 + torch.Size(shape).numel()).remainder(longest(sizes)).clamp(min=1).reshape(shape)
     rows = [*shape[:keys], *shape[keys + 1 :]]
     count = torch.arange(torch.Size(rows).numel()).remainder(max(1, shape[keys] - 1)) + 1
     attend = (torch.arange(shape[keys]) < count[:, None]).reshape(*rows, shape[keys]).movedim(-1, keys)

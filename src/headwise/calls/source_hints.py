@@ -54,7 +54,7 @@ class Reading:
     question. says_batch_first, says_batch_second: its words do. parted: widths that are divided by a head width. step:
     what must divide every width. repeated: how often something is made that is the same each time. along: what
     functions are told of the axis that they go along. transposed: arguments whose features come before their tokens.
-    widened: how many axes a tensor has that is given more.
+    widened: how many axes a tensor has that is given more. shares: lengths that are shares of the longest.
     """
 
     bound: tuple[str, ...] = ()
@@ -79,6 +79,7 @@ class Reading:
     along: frozenset[str] = frozenset()
     transposed: frozenset[str] = frozenset()
     widened: Mapping[str, int] = field(default_factory=dict)
+    shares: frozenset[str] = frozenset()
 
     @property
     def is_turned(self) -> bool:
@@ -164,6 +165,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         frozenset(argument.name for argument in own_arguments
                   if argument_axes.says_transposed(target, argument.name, orders.get(argument.name, ()))),
         dict(pair for function, tree in trees if _is_called(function, target) for pair in argument_axes.widened(tree)),
+        frozenset(argument.name for argument in own_arguments if argument_axes.says_share(target, argument.name)),
     )  # fmt: skip
 
 

@@ -141,9 +141,10 @@ def allowed_by(run: Run, samples: int, rows: int, columns: int) -> Tensor | None
         return None
     means, shape = str(declared["means"]), [str(each) for each in declared["shape"]]
     if means == "lengths":
-        lengths = mask.reshape(samples, -1, 1) if mask.numel() % samples == 0 else None
-        if lengths is None:
+        if mask.numel() % samples:
             return None
+        counts = (mask * columns).round() if declared.get("share") else mask
+        lengths = counts.reshape(samples, -1, 1)
         return (torch.arange(columns) < lengths).expand(samples, rows, columns)
     attend = mask if mask.dtype == torch.bool else mask != 0
     if means == "blocked":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -48,7 +49,7 @@ from headwise.diagnosis.checks.rotary import rotating_suspects
 from headwise.diagnosis.checks.second_generation import generation_suspects
 from headwise.diagnosis.checks.shared_layers import shared_layers
 from headwise.diagnosis.checks.shifted_losses import shown_targets
-from headwise.diagnosis.checks.side_effects import changed_arguments, left_over
+from headwise.diagnosis.checks.side_effects import BEFORE, changed_arguments, left_over
 from headwise.diagnosis.checks.single_entries import single_entries
 from headwise.diagnosis.checks.single_sample import single_sample_suspects
 from headwise.diagnosis.checks.state_dict import saving_suspects
@@ -69,7 +70,7 @@ from headwise.diagnosis.checks.whole_models import (
 )
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
-from headwise.diagnosis.plans.mask_variants import looks_back
+from headwise.diagnosis.plans.mask_variants import ChangedPlan, looks_back
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import weighed_sums
 from headwise.recording import Site
@@ -163,8 +164,17 @@ def _of_repeated_calls(exam: Examination, run: Run, free: Callable[..., Run]) ->
     masked, checks = exam.rerun(plan=exam.plan) if exam.plan.mask else run, exam.checks
     out = checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))
     exam.examined["arguments kept"] = True
-    suspects = _noted(exam, "second call", run.fact, left_over, run, free)
+    suspects = _second_calls(exam, run, free)
     return out or suspects or _noted(exam, "state_dict", run.fact, saving_suspects, exam.free, run, exam.rerun)
+
+
+def _second_calls(exam: Examination, run: Run, free: Callable[..., Run]) -> list[Suspect]:
+    """What is left over from a call with other inputs, or one whose mask of the same shape hid other keys."""
+    suspects = _noted(exam, "second call", run.fact, left_over, run, free)
+    if suspects or not exam.plan.mask or isinstance(exam.examined["second call"], Missed):
+        return suspects
+    changed = partial(exam.rerun, plan=ChangedPlan(**exam.plan.__dict__))
+    return exam.checks.all("second call", lambda: left_over(changed(), changed, (BEFORE,))[0])
 
 
 def _noted(
@@ -234,7 +244,7 @@ def _of_calls(
     masked = rerun(plan=exam.plan) if exam.plan.mask else run
     out = checks.all("arguments kept", lambda: changed_arguments(run) or changed_arguments(masked))
     exam.examined["arguments kept"] = True
-    suspects = _noted(exam, "second call", fact, left_over, run, free)
+    suspects = _second_calls(exam, run, free)
     if all(suspect.fault.family != "dropout" for suspect in before) and not out:
         out += suspects
     suspects = _noted(exam, "state_dict", fact, saving_suspects, exam.free, run, rerun)

@@ -166,7 +166,11 @@ def _ordered(exam: Examination, free: Run) -> list[Suspect]:
 
 def _order_of_windows(exam: Examination, free: Run) -> list[Suspect]:
     """What is wrong with the order in whole windows, of a class that fills up its last one."""
-    if "L" not in free.sizes or not wants_causal(free) or any(pattern_of(each) is not None for each in attentions(free)):
+    if (
+        "L" not in free.sizes
+        or not wants_causal(free)
+        or any(pattern_of(each) is not None for each in attentions(free))
+    ):
         return []
     for size in {free.sizes[each.name] for each in exam.free.symbols if each.meaning == "parameter"}:
         whole = exam.run(plan=exam.free, sizes={**free.sizes, "L": 2 * size})

@@ -46,7 +46,7 @@ def mask_leaks(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
         mask = options.get(name)
         if isinstance(mask, Tensor):
             # the others hide nothing
-            open_value = int(mask.max()) if means == "lengths" else int(means == "attend")
+            open_value = mask.max().item() if means == "lengths" else int(means == "attend")
             options[name] = torch.cat([mask[:1], torch.full_like(mask[1:], open_value)])
 
     run = masked()

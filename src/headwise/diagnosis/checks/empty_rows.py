@@ -184,7 +184,7 @@ def _calls_of_mask(exam: Any, free: Run, declared: Mapping[str, Any]) -> Iterato
     def hiding(kept: Tensor) -> Change:
         def change(_: Any, options: dict[str, Any]) -> None:
             if isinstance(mask := options.get(name), Tensor):
-                options[name] = _written(kept, mask, axes, str(declared["means"]))
+                options[name] = _written(kept, mask, axes, declared)
 
         return change
 
@@ -195,10 +195,11 @@ def _calls_of_mask(exam: Any, free: Run, declared: Mapping[str, Any]) -> Iterato
         yield PaddedCall(exam.plan, kept, hiding(kept), hiding(torch.ones_like(kept)))
 
 
-def _written(kept: Tensor, mask: Tensor, axes: list[str], means: str) -> Tensor:
+def _written(kept: Tensor, mask: Tensor, axes: list[str], declared: Mapping[str, Any]) -> Tensor:
     """What a mask of some axes holds where it hides all but the real tokens, in the dtype of the mask."""
+    means, counts = declared["means"], kept.sum(dim=-1)
     if means == "lengths":
-        return kept.sum(dim=-1).to(mask.dtype)
+        return (counts / kept.shape[-1] if declared.get("share") else counts).to(mask.dtype)
     allowed = kept if "B" in axes else kept[0]
     allowed = allowed.T if "B" in axes and axes.index("L") < axes.index("B") else allowed
     shape = [size if axis in ("B", "L") else 1 for axis, size in zip(axes, mask.shape, strict=True)]

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import LAYERS, MarkedOp, Run, attentions, chain_of
+from headwise.dataflow import LAYERS, AttentionOps, MarkedOp, Run, attentions, chain_of, sources_of
 from headwise.diagnosis.checks.gradients import gradient_cut
 from headwise.diagnosis.checks.ignored_arguments import is_read
 from headwise.diagnosis.checks.inputs import TargetModule
 from headwise.diagnosis.checks.untaken_branches import is_used_elsewhere
 from headwise.diagnosis.checks.unused_projections import called_twice, end_of, last_of, named_again, unmade
+from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.modules import module_at, parameter_at
 from headwise.diagnosis.suspects import Change, Suspect
 from headwise.recording import Site
@@ -244,11 +245,27 @@ def _is_cut(run: Run) -> bool:
                 if (
                     marks is not None
                     and marks.kind in ("token", "pair")
-                    and not tensor.requires_grad
                     and tensor.dtype.is_floating_point
+                    and (not tensor.requires_grad or _is_of_weights_alone(run, attention, entry, tensor.number))
                     and not _is_frozen(run, entry, tensor.number)
                 ):
                     return True
+    return False
+
+
+def _is_of_weights_alone(run: Run, attention: AttentionOps, entry: MarkedOp, number: int) -> bool:
+    """Whether an operand of tokens that attend to themselves, and to a memory or none, has a gradient by its projection
+    alone, since these tokens were detached before it.
+    """
+    queries, keys = query_and_key_sources(attention)
+    if not queries or not queries <= keys:
+        return False
+    for maker in chain_of(run, entry.at, number):
+        given = [tensor for tensor, marks in zip(maker.inputs, maker.given, strict=True)
+                 if sources_of(marks) & queries and tensor.dtype.is_floating_point]  # fmt: skip
+        is_attached = any(tensor.requires_grad for tensor in maker.outputs)
+        if given and is_attached and not any(tensor.requires_grad for tensor in given):
+            return True
     return False
 
 

@@ -17,7 +17,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
 from headwise.source import Span
 
-__all__ = ["changed_arguments", "left_over", "memories", "parting"]
+__all__ = ["BEFORE", "changed_arguments", "left_over", "memories", "parting"]
 
 # the seed of the inputs of the call before
 BEFORE = 17
@@ -64,11 +64,14 @@ def _writer(run: Run, argument: Tensor) -> MarkedOp | None:
     return None
 
 
-def left_over(run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
-    """Whether a call after another one, or after eval() again, gives what the first gives, in eval; what was tried."""
+def left_over(run: Run, rerun: Callable[..., Run], calls: Sequence[int] = (0, BEFORE)) -> tuple[list[Suspect], Tried]:
+    """Whether a call after another one, or after eval() again, gives what the first gives, in eval; what was tried.
+
+    calls: the seeds of the inputs of the calls before.
+    """
     if run.output is None:
         return [], Missed("doctor.missed.no_output")
-    for earlier in (0, BEFORE):
+    for earlier in calls:
         again = rerun(earlier=earlier)
         raised = again.failure
         if raised is not None:

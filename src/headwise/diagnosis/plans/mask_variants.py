@@ -18,6 +18,7 @@ from headwise.diagnosis.plans.small_sizes import small
 from headwise.tracing import LENGTHS, meanings, spoken
 
 __all__ = [
+    "ChangedPlan",
     "FinitePlan",
     "FlippedPlan",
     "OpenPlan",
@@ -44,7 +45,7 @@ class OpenPlan(Plan):
         mask, is_turned = options[name], isinstance(self, TurnedPlan)
         if declared["means"] == "lengths":
             lengths = [sizes[letter] for letter in ("SL" if self.setting == "cross" else "LS") if letter in sizes]
-            most = lengths[0] if lengths else 1
+            most = lengths[0] if lengths and not declared.get("share") else 1
             options[name] = full_like(mask, 0 if is_turned else most)
         elif isinstance(mask, Tensor):
             is_one = (declared["means"] == "attend") != is_turned
@@ -68,6 +69,19 @@ class FlippedPlan(Plan):
             # the first stays open, so that no query that looks back is left without a key
             turned[..., :1] = mask[..., :1]
             options[str(declared["argument"])] = turned
+        return args, options
+
+
+class ChangedPlan(Plan):
+    """A plan whose call with other inputs hides other keys, by a mask of the same shape. seed: of these inputs."""
+
+    def arguments(self, sizes: Mapping[str, int], *, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, options = super().arguments(sizes, seed=seed)
+        declared = self.call["_mask"]
+        mask = options.get(str(declared["argument"]))
+        if seed and isinstance(mask, Tensor):
+            # samples have as many hidden keys as others had
+            options[str(declared["argument"])] = mask.flip(0 if declared["shape"][0] == "B" else -1)
         return args, options
 
 
