@@ -49,3 +49,14 @@ def test_a_shape_that_a_part_tells_of_its_argument_is_that_of_the_whole():
     plan = best(windowed.Step)
     assert plan.call["hidden"] == [1, "B", "dec_dim"]
     assert (plan.call["encoder_outputs"][0], plan.call["encoder_outputs"][2]) == ("B", "enc_dim")
+
+
+def test_tokens_of_an_image_stand_behind_as_many_as_the_class_has_before_them():
+    length, height, width = sizes_of(best(windowed.Registers), "L", "h", "w")
+    assert length == 5 + height * width and height != width
+
+
+def test_a_width_that_must_be_divided_by_four_is_of_even_heads_and_even_widths():
+    plan = best(windowed.Quartered)
+    assert all(plan.sizes(probe)["D"] % 4 == 0 for probe in range(4))
+    assert any(plan.sizes(probe)["H"] != 8 for probe in range(4))

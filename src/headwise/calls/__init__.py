@@ -13,7 +13,7 @@ _HOME = {
     "evaluated": "plan", "find": "finder", "init_role": "roles", "is_of_code": "code_errors",
     "is_of_library": "code_errors", "is_of_options": "option_attributes", "is_wrong_kind": "argument_errors",
     "lacks_forward": "forward_method", "mask_arguments": "mask_forms", "masks": "mask_forms",
-    "masks_of_keys": "documented_axes",
+    "masks_of_keys": "documented_ranks",
     "methods_of": "forward_method", "parameters": "signature", "read": "source_hints", "role_of": "argument_use",
     "seen_names": "cache_protocols", "ways": "cache_protocols", "whole": "signature",
     "written": "function_trees",
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headwise.calls.cache_protocols import ways as ways
     from headwise.calls.code_errors import is_of_code as is_of_code
     from headwise.calls.code_errors import is_of_library as is_of_library
-    from headwise.calls.documented_axes import masks_of_keys as masks_of_keys
+    from headwise.calls.documented_ranks import masks_of_keys as masks_of_keys
     from headwise.calls.equations import declared_sizes as declared_sizes
     from headwise.calls.finder import find as find
     from headwise.calls.forward_method import check_forward as check_forward

@@ -14,7 +14,8 @@ from headwise.calls.candidates import calls, extras, wanted
 from headwise.calls.code_errors import is_of_code
 from headwise.calls.constructor_arguments import Draft
 from headwise.calls.constructor_errors import halved, rebuilt
-from headwise.calls.documented_axes import documented_axes, documented_ranks, is_degenerate
+from headwise.calls.documented_axes import documented_axes
+from headwise.calls.documented_ranks import documented_ranks, is_degenerate
 from headwise.calls.equations import fixed_at
 from headwise.calls.layout_order import is_narrow
 from headwise.calls.layouts import Family

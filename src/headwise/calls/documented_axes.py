@@ -16,12 +16,9 @@ from headwise.calls.embedded_arguments import embedded
 from headwise.calls.function_trees import written
 from headwise.calls.mask_forms import masks, visible
 from headwise.calls.mask_usage import Meaning
-from headwise.calls.plan import Plan
 from headwise.calls.roles import call_role, init_role
 from headwise.calls.shape_words import (
     BATCH,
-    BESIDE,
-    SAID,
     SHAPE,
     SUM,
     comments,
@@ -33,9 +30,7 @@ from headwise.calls.shape_words import (
 from headwise.calls.source_hints import Reading
 from headwise.source import meaning_of
 
-__all__ = [
-    "documented_axes", "documented_calls", "documented_ranks", "is_degenerate", "is_otherwise", "masks_of_keys",
-]  # fmt: skip
+__all__ = ["FEWEST", "HEADS", "INPUTS", "SIDES", "WIDTH", "documented_axes", "documented_calls"]
 
 NAME = re.compile(r"[^\W\d]\w*")
 FEWEST = 2
@@ -79,12 +74,6 @@ def documented_axes(target: Any, names: Sequence[str]) -> dict[str, tuple[str, .
     """The names of the axes of each argument whose shape the docstring of a class or of its forward gives."""
     spoken = shapes_in(docstrings(target), names)
     return {name: parts for name, parts in spoken.items() if len(parts) >= FEWEST and all(map(NAME.fullmatch, parts))}
-
-
-def masks_of_keys(target: Any, names: Sequence[str]) -> set[str]:
-    """The arguments that docstrings give the shape (batch, keys), so that they say nothing of the order of queries."""
-    axes = documented_axes(target, names)
-    return {name for name, parts in axes.items() if len(parts) == len("BS") and parts[0].lower() in BATCH}
 
 
 def documented_calls(
@@ -178,35 +167,6 @@ def _calls_with(
         yield call
 
 
-def documented_ranks(target: Any, names: Sequence[str]) -> dict[str, int]:
-    """How many axes docstrings give each argument that has more than one, where they are said to be its shape."""
-    spoken = {**shapes_in(docstrings(target), names, BESIDE), **shapes_in(docstrings(target), names, SAID)}
-    letters = BATCH | WIDTH | HEADS | SIDES.keys() | {"n", "l", "t", "s"}
-    return {
-        name: len(parts) for name, parts in spoken.items()
-        if len(parts) > 1 and letters & {part.lower() for part in parts}
-    }  # fmt: skip
-
-
-def is_otherwise(plan: Plan, ranks: Mapping[str, int]) -> bool:
-    """Whether a plan gives an argument another number of axes than is documented, or leaves out documented inputs. Of a
-    mask it is not asked: what is documented of one may be wrong.
-    """
-    if not plan.call:
-        return False
-    inputs = [name for name in ranks if call_role(name) in (*INPUTS, "encoding")]
-    if any(name in plan.call and plan.call[name] is None for name in inputs):
-        return True
-    shapes = {
-        name: value["_ids"] if isinstance(value, Mapping) else value
-        for name, value in plan.call.items()
-        if isinstance(value, list) or (isinstance(value, Mapping) and "_ids" in value)
-    }
-    if any(len(shape) != ranks.get(name, len(shape)) for name, shape in shapes.items()):
-        return True
-    return any(name not in plan.call and call_role(name) in INPUTS for name in ranks)
-
-
 def _symbols(
     axes: Mapping[str, Sequence[str]], built: Sequence[inspect.Parameter], reading: Reading | None
 ) -> dict[str, list[Any]]:
@@ -215,6 +175,7 @@ def _symbols(
     # with no other word for it, N is the batch, or the first axis that several arguments have alike
     first = {parts[0].lower() for parts in axes.values()}
     alike = first if len(axes) > 1 and len(first) == 1 and not first & LENGTHS else set()
+    batch = BATCH if words & BATCH else BATCH | ({"n"} if "n" in words else alike)
     draft = next(iter(drafts(built, reading or Reading())), Draft({}))
     given = {
         **{parameter.name: parameter.default for parameter in built if type(parameter.default) is int},
@@ -222,7 +183,6 @@ def _symbols(
     }
     width = draft.symbols["D"].equals if "D" in draft.symbols else ""
     inputs = [parts for name, parts in axes.items() if call_role(name) in ("", *INPUTS)]
-    batch = BATCH if words & BATCH else BATCH | ({"n"} if "n" in words else alike or _outer(inputs))
     inner = {part for parts in axes.values() for part in parts[:-1]} | {
         part for name, parts in axes.items() if call_role(name) in ("mask", "lengths", "ids") for part in parts
     }
@@ -266,16 +226,6 @@ def _symbols(
     return {name: [symbol(part) for part in parts] for name, parts in axes.items()}
 
 
-def _outer(inputs: Sequence[Sequence[str]]) -> set[str]:
-    """The word of what tokens are told apart by, where a class takes one input of such, tokens and features: games or
-    rooms, and no sequence.
-    """
-    if len(inputs) != 1 or len(inputs[0]) != len("BLD"):
-        return set()
-    first, second = (part.lower() for part in inputs[0][:2])
-    return {first} - LENGTHS - SIDES.keys() if len(first) > 1 and second not in HEADS else set()
-
-
 def _counted(axes: Mapping[str, Sequence[str]]) -> set[str]:
     """The words of widths that count places: what stands before another such word, as in (batch, features, dim)."""
     last = {parts: parts[-1] for parts in map(tuple, axes.values()) if parts[-1].lower() in WIDTH - SIDES.keys()}
@@ -302,12 +252,3 @@ def _means(target: Any, name: str, reading: Reading | None, *, is_counted: bool)
         reading = replace(reading, means={**reading.means, name: Meaning(polarity)})
     ways = ({key: mask[key] for key in ("means", "dtype") if key in mask} for mask in masks(name, reading, keys="S"))
     return [dict(way) for way in dict.fromkeys(tuple(way.items()) for way in ways)]
-
-
-def is_degenerate(plan: Plan, axes: Mapping[str, tuple[str, ...]]) -> bool:
-    """Whether a plan gives one entry to an axis that is documented under a name."""
-    mask = plan.call.get("_mask")
-    shapes = {name: value for name, value in plan.call.items() if isinstance(value, list)}
-    if isinstance(mask, Mapping):
-        shapes[str(mask["argument"])] = list(mask["shape"])
-    return any(len(shape) == len(axes.get(name, ())) and "1" in map(str, shape) for name, shape in shapes.items())

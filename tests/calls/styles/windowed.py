@@ -120,3 +120,30 @@ class Step(nn.Module):
         """y_prev: [batch] the last token; hidden: [1, batch, dec_dim]"""
         context = self.attend(hidden[-1], encoder_outputs, src_mask)
         return self.gru(torch.cat([self.words(y_prev), context], -1)[:, None], hidden)[0]
+
+
+class Registers(nn.Module):
+    """Tokens of an image behind one of the class and registers."""
+
+    def __init__(self, dim, registers=4):
+        super().__init__()
+        self.first = 1 + registers
+        self.three = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x, hw):
+        h, w = hw
+        assert x.shape[1] == self.first + h * w
+        q, k, v = self.three(x).chunk(3, dim=-1)
+        return (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v
+
+
+class Quartered(nn.Module):
+    """Sines and cosines of two directions in a quarter of the features each."""
+
+    def __init__(self, d_model=256, nhead=8):
+        super().__init__()
+        assert d_model % 4 == 0
+        self.mix = nn.MultiheadAttention(d_model, nhead, batch_first=True)
+
+    def forward(self, x):
+        return self.mix(x, x, x)[0]
