@@ -53,7 +53,8 @@ def test_a_shape_that_a_part_tells_of_its_argument_is_that_of_the_whole():
 
 def test_tokens_of_an_image_stand_behind_as_many_as_the_class_has_before_them():
     length, height, width = sizes_of(best(windowed.Registers), "L", "h", "w")
-    assert length == 5 + height * width and height != width
+    assert length == 5 + height * width
+    assert height != width
 
 
 def test_a_width_that_must_be_divided_by_four_is_of_even_heads_and_even_widths():

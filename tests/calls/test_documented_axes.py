@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from headwise.calls import callee, find, parameters, read
-from headwise.calls.documented_axes import documented_axes, documented_calls, documented_ranks
+from headwise.calls.documented_axes import documented_axes, documented_calls
+from headwise.calls.documented_ranks import documented_ranks
 
 
 class Mixes(nn.Module):
@@ -269,7 +270,7 @@ class Listening(nn.Module):
 
 
 def test_types_of_arguments_and_axes_that_no_input_has_are_no_shapes():
-    assert documented_ranks(Listening, ["x", "memory"]) == {"x": 3}
+    assert documented_ranks(Listening, ["x", "memory"]) == {"x": (3, -1)}
     assert {plan.setting for plan in find(Listening, namespace={"torch": torch, "nn": nn}).plans} >= {"cross"}
 
 

@@ -37,7 +37,8 @@ def test_the_batch_is_where_words_say(words):
             return (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v
 
     shape = find(Rows, namespace={}).plans[0].call["x"]
-    assert shape.index("B") == words.shape.index("B") and len(shape) == 4
+    assert shape.index("B") == words.shape.index("B")
+    assert len(shape) == 4
 
 
 @pytest.mark.parametrize("says", ["relative lengths in (0, 1]", "how many steps each has"])
@@ -59,4 +60,5 @@ def test_lengths_are_shares_of_the_longest_where_words_say_so(says):
     plan = next(plan for plan in find(Pool, namespace={}).plans if plan.mask)
     lengths = plan.arguments(plan.sizes(0))[1]["lengths"]
     assert lengths.is_floating_point() == ("relative" in says)
-    assert bool((lengths > 0).all()) and (float(lengths.max()) <= 1) == ("relative" in says)
+    assert bool((lengths > 0).all())
+    assert (float(lengths.max()) <= 1) == ("relative" in says)

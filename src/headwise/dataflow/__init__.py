@@ -21,7 +21,8 @@ _HOME = {
     "hidden_in_layer": "attention", "is_constant": "contractions", "is_laid_over": "attention",
     "is_layer": "attention", "is_movement": "index_maps", "is_scores": "attention", "kinds": "attention_steps",
     "looking": "product_provenance", "made_from": "attention", "makers": "attention", "mixing_of": "token_mixing",
-    "operand_marks": "attention", "own_of": "provenance", "place_of": "provenance", "product": "sizes",
+    "operand_marks": "attention", "own_of": "provenance", "own_tokens": "product_provenance",
+    "place_of": "provenance", "product": "sizes",
     "reader": "sums_over_tokens", "readied": "float64", "run": "runner", "sample_held": "provenance",
     "sample_of": "provenance", "source_of": "provenance", "sources_of": "provenance",
     "token_sums": "sums_over_tokens", "value_of": "attention",
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.index_maps import is_movement as is_movement
     from headwise.dataflow.marked_operations import MarkedOp as MarkedOp
     from headwise.dataflow.product_provenance import looking as looking
+    from headwise.dataflow.product_provenance import own_tokens as own_tokens
     from headwise.dataflow.propagation import ATTENTIONS as ATTENTIONS
     from headwise.dataflow.propagation import FAILURES as FAILURES
     from headwise.dataflow.propagation import FRESH as FRESH

@@ -21,6 +21,7 @@ __all__ = [
     "fresh_features",
     "from_places",
     "looking",
+    "own_tokens",
     "packed",
     "pooled",
     "recurrent",
@@ -77,7 +78,7 @@ def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
     x, y = joint.spread(a.arrays["t"], joint.left, shape), joint.spread(b.arrays["t"], joint.right, shape)
     features = [joint.spread(m.arrays["f"], letters, shape) for m, letters in ((a, joint.left), (b, joint.right))]
     # where each has tokens of its own besides, pairs add up over tokens, as in tied rows of an alignment
-    are_tied = all(_own_tokens(joint, m, *letters) for m, letters in (
+    are_tied = all(own_tokens(joint, m, *letters) for m, letters in (
         (a, (joint.left, joint.right)), (b, (joint.right, joint.left))
     ))  # fmt: skip
     for marks, letters in () if are_tied else ((a, joint.left), (b, joint.right)):
@@ -96,7 +97,7 @@ def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
     return Marks("pair", {"x": beside(x, y), "y": beside(y, x), "h": features[0]})
 
 
-def _own_tokens(joint: Einsum, marks: Marks, letters: str, others: str) -> list[str]:
+def own_tokens(joint: Einsum, marks: Marks, letters: str, others: str) -> list[str]:
     """The axes of a product that are of tokens of one operand alone."""
     t, f = marks.arrays["t"], marks.arrays["f"]
     axes = [(letter, letters.index(letter)) for letter in letters if letter in joint.out and letter not in others]
@@ -114,7 +115,7 @@ def _weighted(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Mark
     heads = joint.spread(pair.arrays["h"], letters, shape)
     features = joint.spread(value.arrays["f"], value_letters, shape)
     t, values = joint.spread(pair.arrays[looked], letters, shape), value.arrays["t"]
-    for letter in _own_tokens(joint, value, value_letters, letters) if bool((values >= 0).all()) else ():
+    for letter in own_tokens(joint, value, value_letters, letters) if bool((values >= 0).all()) else ():
         t = t + joint.spread(values - values.narrow(value_letters.index(letter), 0, 1), value_letters, shape)
     return Marks("token", {"t": t, "f": numbered(heads, features)})
 

@@ -136,12 +136,28 @@ def weighed(run: Run, rerun: Callable[..., Run], total: TokenSum, more: StandIns
     first = total.total if reading is None else reading
     before = {entry.at: entry for entry in run.seen}
     for place in total.operands:
-        answer = rerun({**_asked(total, place, lambda values, _: torch.ones_like(values)), **(more or {})})
+        answer = _answer(run, rerun, total, place, more or {})
         later = [] if answer.failure is not None else [total.total, *downstream(answer, total.product)]
         met = [product.at for product in later if product.at >= first.at and _is_one(_at(answer, product.at), total)]
         if met and not _is_one(before[met[0]], total):
             return WeighedSum(total, place, before[met[0]], reading is not None)
     return None
+
+
+def _answer(run: Run, rerun: Callable[..., Run], total: TokenSum, place: int, more: StandIns) -> Run:
+    """The run where all values are 1; one answers for all turns of a line. more: stand-ins with which it is asked."""
+    asked = _asked(total, place, lambda values, _: torch.ones_like(values))
+    if more:
+        return rerun({**asked, **more})
+    answers, key = run.fact(_answers), (total.product.site, place, bool(asked))
+    if key not in answers:
+        answers[key] = rerun(asked)
+    return answers[key]
+
+
+def _answers() -> dict[tuple[Site, int, bool], Run]:
+    """The answers of a run, by the line and the place of the values."""
+    return {}
 
 
 def share(rerun: Callable[..., Run], of: WeighedSum, chosen: Callable[[Tensor, Tensor], Tensor]) -> Tensor | None:

@@ -16,6 +16,7 @@ from headwise.dataflow import (
     is_constant,
     operand_marks,
     own_of,
+    own_tokens,
     place_of,
     sample_held,
     sample_of,
@@ -82,13 +83,26 @@ def sides(attention: AttentionOps) -> list[Side]:
     if joint is not None:
         for left, marks in zip((True, False), operand_marks(context), strict=True):
             if marks is not None and marks.kind == "token":
-                operand = joint.a if left else joint.b
+                operand, tokens = joint.a if left else joint.b, _tokens_of_values(attention, marks, left=left)
                 t, f, x = (
                     joint.flat(array, left=left).transpose(1, 2)
-                    for array in (marks.arrays["t"], marks.arrays["f"], value_of(context, operand))
+                    for array in (tokens, marks.arrays["f"], value_of(context, operand))
                 )
                 out.append(Side("v", context, operand, t, f, x))
     return sorted(out, key=lambda side: "qkv".index(side.name))
+
+
+def _tokens_of_values(attention: AttentionOps, marks: Marks, *, left: bool) -> Tensor:
+    """The tokens of values; where rows share their weights, those of any row as those of the row of the weights."""
+    context, tokens = attention.context, marks.arrays["t"]
+    joint, weights = context.joint, operand_marks(context)[int(left)]
+    if joint is None or weights is None or weights.kind != "pair":
+        return tokens
+    letters, others = (joint.left, joint.right) if left else (joint.right, joint.left)
+    rows = own_tokens(joint, marks, letters, others)
+    for letter in rows:
+        tokens = tokens.narrow(letters.index(letter), 0, 1)
+    return tokens + (weights.arrays[attention.keys].min() - tokens.min()) if rows else tokens
 
 
 def _heads_apart(scores: MarkedOp, marks: Marks, *, left: bool) -> str:
