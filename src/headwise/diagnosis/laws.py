@@ -29,6 +29,7 @@ from headwise.diagnosis.checks.idle_masks import unmet_conditions, unread_masks_
 from headwise.diagnosis.checks.inputs import ignored_inputs, shared_projections
 from headwise.diagnosis.checks.joined_heads import joined_heads
 from headwise.diagnosis.checks.key_permutation import permuting_suspects
+from headwise.diagnosis.checks.later_tokens import later_tokens
 from headwise.diagnosis.checks.mask_arguments import default_suspects, doubled_masks
 from headwise.diagnosis.checks.norm_axis import norm_suspects
 from headwise.diagnosis.checks.notes import unusual_notes
@@ -120,6 +121,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         out += checks.all("samples", fact, sample_leaks, run, free)
         out += checks.all("samples", single_sample_suspects, run, free)
         out += [] if out or exam.suspects else checks.all("samples", fact, unlike_samples, run, free)
+        out += [] if out or exam.suspects else checks.all("causal", fact, later_tokens, run, free)
     if exam.plan.mask and not exam.is_published:
         out += checks.all("mask", lambda: doubled_masks(rerun(plan=exam.plan)))
         out += checks.all("mask", default_suspects, exam.plan, rerun)

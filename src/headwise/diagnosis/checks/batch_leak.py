@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headwise.calls import Plan, call_role
 from headwise.dataflow import MarkedOp, Marks, Run, attentions, place_of, sample_of
+from headwise.diagnosis.checks.built_layers import untold_layer
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
 
@@ -28,7 +29,7 @@ def sample_leaks(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     sample, disturbed = leak
     entry = _first(run, disturbed, sample) or (attentions(run)[-1].context if attentions(run) else run.seen[-1])
     kind = "batch-length-confused" if _is_turned(run, rerun, marks_by_name, sample) else "sample-leak"
-    return [Suspect(kind, entry.span)]
+    return [Suspect(kind, entry.span, home=untold_layer(run, entry) if kind == "batch-length-confused" else None)]
 
 
 def mask_leaks(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:

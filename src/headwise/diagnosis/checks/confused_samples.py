@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from headwise.dataflow import LEARNED, MarkedOp, Run, attentions, is_constant, sample_of, source_of
+from headwise.diagnosis.checks.built_layers import untold_layer
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["arriving_nowhere"]
@@ -17,7 +18,11 @@ def arriving_nowhere(run: Run, name: str, sources: set[str | None]) -> list[Susp
     context = attentions(run)[0].context
     if sources - {name} or not _takes_samples_for_tokens(context):
         return []
-    return [Suspect("batch-length-confused", context.span, said={"name": name}, proved=True)]
+    return [
+        Suspect(
+            "batch-length-confused", context.span, said={"name": name}, proved=True, home=untold_layer(run, context)
+        )
+    ]
 
 
 def _takes_samples_for_tokens(entry: MarkedOp) -> bool:

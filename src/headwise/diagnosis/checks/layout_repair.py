@@ -16,6 +16,7 @@ from headwise.dataflow import (
     place_of,
     sample_of,
 )
+from headwise.diagnosis.checks.built_layers import untold_layer
 from headwise.diagnosis.checks.head_axes import Rerun, handed, movements_of, taken_problems, untransposed_heads
 from headwise.diagnosis.checks.head_layout import LayoutProblem
 from headwise.diagnosis.checks.inputs import makings, redirected
@@ -47,7 +48,7 @@ def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
         if known_problems:
             spread = _spread(run, attention)
             suspect = spread or _inward(run, rerun, attention, number, known_problems)
-            return [suspect or _from_queries(run, attention) or _unknown(attention, known_problems[0])]
+            return [suspect or _from_queries(run, attention) or _unknown(run, attention, known_problems[0])]
     # with as many keys as queries they meet all the same
     mixed = (_from_queries(run, each) for each in attentions(run) if run.plan.setting == "self")
     if (suspect := next(filter(None, mixed), None)) is not None:
@@ -89,14 +90,15 @@ def _from_queries(run: Run, attention: AttentionOps) -> Suspect | None:
     return None
 
 
-def _unknown(attention: AttentionOps, problem: LayoutProblem) -> Suspect:
+def _unknown(run: Run, attention: AttentionOps, problem: LayoutProblem) -> Suspect:
     entry = attention.context if problem.side == "v" or attention.scores is None else attention.scores
     kind = MET[problem.what]
     if kind not in ("batch-length-confused", "sample-leak") and entry is attention.context and sums_alone(entry):
         # no order of axes gives the values their weights
         return Suspect("contraction-extra-axis", entry.span)
     guess = "" if kind == "batch-length-confused" else "layout"
-    return Suspect(kind, entry.span, said={"met": problem.what}, guess=guess)
+    home = untold_layer(run, entry) if kind == "batch-length-confused" else None
+    return Suspect(kind, entry.span, said={"met": problem.what}, guess=guess, home=home)
 
 
 def _inward(

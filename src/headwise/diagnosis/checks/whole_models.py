@@ -28,7 +28,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, function_node
 
 __all__ = [
-    "batch_place_suspects", "causal_crossing_suspects", "constant_place_suspects", "crossing_suspects",
+    "attends_back", "batch_place_suspects", "causal_crossing_suspects", "constant_place_suspects", "crossing_suspects",
     "query_and_key_sources", "unread_masks", "words_of",
 ]  # fmt: skip
 
@@ -144,11 +144,11 @@ def causal_crossing_suspects(run: Run) -> list[Suspect]:
         # inputs of one length may go side by side
         return []
     every = [(each, *query_and_key_sources(each)) for each in attentions(run)] if len(run.known) > 1 else []
-    if not any(queries == keys and queries and _looks_back(each) for each, queries, keys in every):
+    if not any(queries == keys and queries and attends_back(each) for each, queries, keys in every):
         return []
     for attention, queries, keys in every:
         is_apart = queries and keys and not queries & keys and max(*queries, *keys) < LEARNED
-        if is_apart and _is_flagged(attention) and _looks_back(attention):
+        if is_apart and _is_flagged(attention) and attends_back(attention):
             entry = attention.context if attention.scores is None else attention.scores
             chain = () if attention.context.last in LAYERS else entry.operation.chain
             return [Suspect("causal-across", chain[-1] if chain else entry.span, proved=True)]
@@ -161,7 +161,7 @@ def _is_flagged(attention: AttentionOps) -> bool:
     return attention.fused and options.get("is_causal", args[IS_CAUSAL] if len(args) > IS_CAUSAL else False) is True
 
 
-def _looks_back(attention: AttentionOps) -> bool:
+def attends_back(attention: AttentionOps) -> bool:
     """Whether a query sees just the keys up to its own place."""
     pattern = find_pattern(attention)
     if pattern is None:

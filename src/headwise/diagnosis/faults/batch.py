@@ -8,7 +8,7 @@ __all__ = ["FAULTS"]
 FAULTS = (
     Fault(
         "batch-length-confused", FAULT, "layout",
-        MULTIHEAD((", batch_first=True", ""), at="self.attention(x"),
+        MULTIHEAD((", batch_first=True", "")),
         Words(
             "The batch and token axes are swapped: batch elements attend to each other.",
             "The result of a batch element depends on the rest of the batch.",

@@ -113,6 +113,26 @@ GENERATES = Template(
 
 FAULTS = (
     Fault(
+        "later-tokens-read", FAULT, "law",
+        CAUSAL(
+            ("        self.dropout = nn.Dropout(0.1)\n", "        self.dropout = nn.Dropout(0.1)\n"
+             "        self.near = nn.Conv1d(d_model, d_model, 3, padding=1)\n"),
+            ("        q = self.split(", "        x = self.near(x.mT).mT\n        q = self.split("),
+            at="x = self.near(",
+        ),
+        Words(
+            "This step gives a token something of later tokens, though all attention looks back.",
+            "In training each token is told of the one that it should predict; in generation that token does not "
+            "exist yet.",
+            "Let the step read earlier tokens alone: pad a convolution at the left, normalise each token by itself.",
+        ),
+        Words(
+            "所有注意力都只向前看，这一步却让 token 得到后面 token 的内容。",
+            "训练时每个 token 已经知道它要预测的下一个；生成时那个 token 还不存在。",
+            "让这一步只读前面的 token：卷积只在左侧填充，归一化只对每个 token 自己做。",
+        ),
+    ),
+    Fault(
         "generation-window", FAULT, "law",
         GENERATES(("ids[:, -self.block_size :]", "ids[:, : self.block_size]")),
         Words(
