@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 
 from torch import nn
 
 from headwise.dataflow import MarkedOp, Run
-from headwise.source import Span, assigned
+from headwise.source import Span, assigned, constructors
 
 __all__ = ["built_at", "untold_layer"]
+
+PUTTING = frozenset({"append", "extend", "insert", "add_module"})
 
 
 def built_at(run: Run, path: str) -> Span | None:
     """The statement that builds the layer at a path of the target; None: there is none, or a library builds it."""
-    if not path or not isinstance(run.target, nn.Module):
-        return None
-    above, _, name = path.rpartition(".")
-    owner = run.target.get_submodule(above)
-    return None if type(owner).__module__.startswith("torch.") else assigned(owner, [name])
+    parts = path.split(".")
+    for count in range(len(parts) - 1, -1, -1) if path and isinstance(run.target, nn.Module) else ():
+        owner = run.target.get_submodule(".".join(parts[:count]))
+        if not type(owner).__module__.startswith("torch."):
+            # in a list it may stand alone, or be put in later
+            return _appended(owner, parts[count]) or assigned(owner, [parts[count]])
+    return None
+
+
+def _appended(owner: nn.Module, name: str) -> Span | None:
+    """The statement that appends to a list of layers of this name; None: there is none."""
+    for constructor in constructors(type(owner)):
+        for node in ast.walk(constructor.tree):
+            if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+                continue
+            called = node.value.func
+            is_put = isinstance(called, ast.Attribute) and called.attr in PUTTING
+            if is_put and ast.unparse(called).rpartition(".")[0] == f"self.{name}":
+                return constructor.span(node)
+    return None
 
 
 def untold_layer(run: Run, entry: MarkedOp) -> Span | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -18,7 +19,7 @@ from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.faults import FAULT
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import site_of
-from headwise.source import Span
+from headwise.source import Span, constructors, file_tree, is_installed
 
 __all__ = ["edge_suspects", "half_suspects", "is_for_halves"]
 
@@ -75,10 +76,16 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
 
 
 def is_for_halves(target: Any) -> bool:
-    """Whether a class says that it runs in half precision: in its words, or by the dtype that it is built with."""
+    """Whether a class says that it runs in half precision: in its words, those at the head of its file, or by the dtype
+    that it is built with.
+    """
     kind = target if isinstance(target, type) else type(target)
     dtypes = (parameter.default for parameter in parameters(target) if isinstance(target, type))
-    return torch.float16 in dtypes or any(HALF.search(line) and not DENIED.search(line) for line in spoken(kind))
+    trees = (file_tree(each.code.co_filename) for each in constructors(kind) if not is_installed(each.code.co_filename))
+    heads = [ast.get_docstring(tree) or "" for tree in trees if tree is not None][:1]
+    return torch.float16 in dtypes or any(
+        HALF.search(line) and not DENIED.search(line) for line in ("\n".join(heads).splitlines() + list(spoken(kind)))
+    )
 
 
 def half_suspects(plan: Plan, run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
