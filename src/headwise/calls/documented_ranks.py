@@ -10,7 +10,7 @@ from headwise.calls.plan import Plan
 from headwise.calls.roles import call_role
 from headwise.calls.shape_words import BATCH, BESIDE, SAID, docstrings, shapes_in
 
-__all__ = ["Axes", "documented_ranks", "is_degenerate", "is_otherwise", "masks_of_keys"]
+__all__ = ["SaidAxes", "documented_ranks", "is_degenerate", "is_otherwise", "masks_of_keys"]
 
 
 def masks_of_keys(target: Any, names: Sequence[str]) -> set[str]:
@@ -19,20 +19,22 @@ def masks_of_keys(target: Any, names: Sequence[str]) -> set[str]:
     return {name for name, parts in axes.items() if len(parts) == len("BS") and parts[0].lower() in BATCH}
 
 
-class Axes(NamedTuple):
+class SaidAxes(NamedTuple):
     """How many axes words give an argument, and which of them is the batch; -1: none is called so, or several."""
 
     rank: int
     batch: int
 
 
-def documented_ranks(target: Any, names: Sequence[str]) -> dict[str, Axes]:
+def documented_ranks(target: Any, names: Sequence[str]) -> dict[str, SaidAxes]:
     """How many axes docstrings give each argument that has more than one, where they are said to be its shape."""
     spoken = {**shapes_in(docstrings(target), names, BESIDE), **shapes_in(docstrings(target), names, SAID)}
     letters = BATCH | WIDTH | HEADS | SIDES.keys() | {"n", "l", "t", "s"}
     lower = {name: [part.lower() for part in parts] for name, parts in spoken.items()}
     return {
-        name: Axes(len(parts), _batch(parts)) for name, parts in lower.items() if len(parts) > 1 and letters & {*parts}
+        name: SaidAxes(len(parts), _batch(parts))
+        for name, parts in lower.items()
+        if len(parts) > 1 and letters & {*parts}
     }
 
 
@@ -41,7 +43,7 @@ def _batch(parts: Sequence[str]) -> int:
     return places[0] if len(places) == 1 else -1
 
 
-def is_otherwise(plan: Plan, ranks: Mapping[str, Axes]) -> bool:
+def is_otherwise(plan: Plan, ranks: Mapping[str, SaidAxes]) -> bool:
     """Whether a plan gives an argument another number of axes than is documented, the batch another one, or leaves out
     documented inputs. Of a mask it is not asked: what is documented of one may be wrong.
     """
@@ -60,7 +62,7 @@ def is_otherwise(plan: Plan, ranks: Mapping[str, Axes]) -> bool:
     return any(name not in plan.call and call_role(name) in INPUTS for name in ranks)
 
 
-def _is_as_said(shape: Sequence[Any], axes: Axes) -> bool:
+def _is_as_said(shape: Sequence[Any], axes: SaidAxes) -> bool:
     return len(shape) == axes.rank and (axes.batch < 0 or "B" not in shape or shape[axes.batch] == "B")
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from headwise.calls.code_errors import Silent
-from headwise.calls.documented_ranks import Axes, is_otherwise
+from headwise.calls.documented_ranks import SaidAxes, is_otherwise
 from headwise.calls.plan import Plan, evaluated
 from headwise.calls.symbols import spoken
 from headwise.recording import TRIAL, Budget, Guarded, Record, record, seeded, spend, tensors
@@ -111,7 +111,7 @@ class Attempts:
     arguments; is_contrary: a call that ran has other numbers of axes, or leaves inputs out.
     """
 
-    def __init__(self, *, finite: bool, ranks: Mapping[str, Axes] | None = None) -> None:
+    def __init__(self, *, finite: bool, ranks: Mapping[str, SaidAxes] | None = None) -> None:
         self._finite, self.has_nan = finite, False
         self.ranks, self.is_contrary = ranks or {}, False
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from headwise.dataflow import AttentionOps, Run, attentions, is_movement
 from headwise.diagnosis.checks.batch_leak import is_leaking
-from headwise.diagnosis.checks.causal import pattern_of
 from headwise.diagnosis.checks.causal_intent import wants_causal
+from headwise.diagnosis.checks.visible_pairs import pattern_of
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.reference_output import Intent, contexts, given_instead
 from headwise.diagnosis.scale_factors import Scale, scales

@@ -9,7 +9,7 @@ from functools import partial
 from headwise.calls import Plan
 from headwise.dataflow import Run, attentions
 from headwise.diagnosis.check_runner import CheckRunner
-from headwise.diagnosis.checks.causal import order_suspects, pattern_of
+from headwise.diagnosis.checks.causal import order_suspects
 from headwise.diagnosis.checks.causal_intent import is_under_square, wants_causal
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropout import drawn_suspects
@@ -29,6 +29,7 @@ from headwise.diagnosis.checks.softmax import normalisation_suspects
 from headwise.diagnosis.checks.token_sums import normaliser_suspects, unhidden_pads, unhidden_tokens
 from headwise.diagnosis.checks.token_tables import table_suspects
 from headwise.diagnosis.checks.transposed_scores import crossed_suspects
+from headwise.diagnosis.checks.visible_pairs import pattern_of
 from headwise.diagnosis.checks.weight_sums import sharing_suspects
 from headwise.diagnosis.checks.wrapped_windows import wrapped_windows
 from headwise.diagnosis.examination import Examination

@@ -28,11 +28,12 @@ from headwise.dataflow import (
 from headwise.diagnosis.checks.causal_intent import filled_by, is_step, is_triangle, wants_causal, wants_causal_of
 from headwise.diagnosis.checks.mask_repair import inverted, is_inverted_triangle
 from headwise.diagnosis.checks.projection_names import KEYS
+from headwise.diagnosis.checks.visible_pairs import pattern_of, visible_pairs
 from headwise.diagnosis.suspects import Hiding, Suspect
 from headwise.recording import Recalled, Site
 from headwise.source import Span, is_left, written_in
 
-__all__ = ["order_suspects", "pattern_of"]
+__all__ = ["order_suspects"]
 
 # a score that leaves next to nothing beside one of 0, and from how many scores a rule is read
 HIDES, FEW = -9.0, 3
@@ -50,7 +51,7 @@ def order_suspects(run: Run) -> list[Suspect]:
         if zeroed is not None:
             stand_ins = _stand_ins(attention, zeroed)
             return [Suspect("causal-zeroed", zeroed.span, stand_ins, is_local=True)]
-        allowed = _pattern(sight)
+        allowed = visible_pairs(sight)
         if allowed is None:
             continue
         dropped = _dropped(run)
@@ -83,12 +84,6 @@ def _is_of_a_memory(run: Run) -> bool:
         return False
     patterns = [pattern_of(attention) for attention in attentions(run)]
     return any(pattern is not None and bool(pattern.any()) and not bool(pattern.triu(1).any()) for pattern in patterns)
-
-
-def pattern_of(attention: AttentionOps) -> Tensor | None:
-    """(queries, keys): whether a query at a place sees a key at a place; None: it cannot be told for all heads."""
-    sight = find_pattern(attention)
-    return None if sight is None else _pattern(sight)
 
 
 def _hidden_late(attention: AttentionOps, sight: AttentionPattern) -> MarkedOp | None:
@@ -136,26 +131,6 @@ def _is_level(attention: AttentionOps, marks: Marks | None, value: Tensor | None
     if later.numel() < FEW or earlier.numel() < FEW or not bool(later.isfinite().all()):
         return False
     return bool((later == later[0]).all()) and bool(later[0] > HIDES) and not bool((earlier == earlier[0]).all())
-
-
-def _pattern(sight: AttentionPattern) -> Tensor | None:
-    """(queries, keys): whether a query at a place sees a key at a place; None: that differs between heads."""
-    rows, columns = int(sight.row.max()) + 1, int(sight.column.max()) + 1
-    usable = sight.seeing.expand(sight.weights.shape)
-    # a key that comes twice, as in a window and in the one before it, is seen where either is
-    shape = (*sight.weights.shape[:-1], columns)
-    column = sight.column.expand(sight.weights.shape)
-    seen, met = (
-        torch.zeros(shape).scatter_reduce(-1, column, each.float(), "amax") for each in (sight.visible & usable, usable)
-    )
-    index = (sight.row[..., :1].expand(shape).flatten(), torch.arange(columns).expand(shape).flatten())
-    counts, totals = (
-        torch.zeros(rows, columns).index_put_(index, each.flatten(), accumulate=True) for each in (seen, met)
-    )
-    if bool(((counts > 0) & (counts < totals)).any()):
-        return None
-    visible = counts > 0
-    return torch.where((totals > 0), visible, torch.zeros_like(visible)) if bool((totals > 0).any()) else None
 
 
 def _kind(visible: Tensor, *, wants: bool) -> str:

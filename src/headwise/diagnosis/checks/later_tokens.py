@@ -57,8 +57,8 @@ def later_tokens(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     if changed.failure is not None or len(changed.seen) != len(run.seen):
         return []
     source = int(source_of(marks.arrays["t"]).max())
-    for entry, other in zip(run.seen, changed.seen, strict=True):
-        if _is_changed_before(entry, other, source, last):
+    for entry, changed_entry in zip(run.seen, changed.seen, strict=True):
+        if _is_changed_before(entry, changed_entry, source, last):
             lines = "".join(linecache.getlines(entry.span.file))
             is_meant = entry.last not in MOVING or MEANT.search(lines) is not None
             home = built_at(run, entry.operation.module)
@@ -66,10 +66,10 @@ def later_tokens(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     return []
 
 
-def _is_changed_before(entry: MarkedOp, other: MarkedOp, source: int, last: int) -> bool:
+def _is_changed_before(entry: MarkedOp, changed_entry: MarkedOp, source: int, last: int) -> bool:
     """Whether numbers of a token before the last one are others in another run."""
-    for seen, again, marks in zip(entry.outputs, other.outputs, entry.output_marks, strict=False):
-        a, b = seen.value, again.value
+    for before, after, marks in zip(entry.outputs, changed_entry.outputs, entry.output_marks, strict=False):
+        a, b = before.value, after.value
         if marks is None or marks.kind != "token" or a is None or b is None or a.shape != b.shape:
             continue
         t = marks.arrays["t"]

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow import MarkedOp, Run, attentions
-from headwise.diagnosis.checks.causal import pattern_of
 from headwise.diagnosis.checks.causal_intent import is_triangle
 from headwise.diagnosis.checks.padding import Padding, changed_tokens, is_called_padding, meets_scores, paddings
 from headwise.diagnosis.checks.token_tables import table_paddings
+from headwise.diagnosis.checks.visible_pairs import pattern_of
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["lost_triangles"]

@@ -118,7 +118,7 @@ FAULTS = (
             ("        self.dropout = nn.Dropout(0.1)\n", "        self.dropout = nn.Dropout(0.1)\n"
              "        self.near = nn.Conv1d(d_model, d_model, 3, padding=1)\n"),
             ("        q = self.split(", "        x = self.near(x.mT).mT\n        q = self.split("),
-            at="x = self.near(",
+            at="self.near =",
         ),
         Words(
             "This step gives a token something of later tokens, though all attention looks back.",

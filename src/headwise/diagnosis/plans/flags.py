@@ -12,7 +12,8 @@ import torch
 
 from headwise.calls import Plan, callee, init_role, mask_arguments, parameters, read
 from headwise.dataflow import Run, attentions, run
-from headwise.diagnosis.checks.causal import order_suspects, pattern_of
+from headwise.diagnosis.checks.causal import order_suspects
+from headwise.diagnosis.checks.visible_pairs import pattern_of
 from headwise.diagnosis.plans.small_sizes import small
 from headwise.source import is_installed
 
