@@ -23,13 +23,13 @@ def visible_pairs(sight: AttentionPattern) -> Tensor | None:
     # a key that comes twice, as in a window and in the one before it, is seen where either is
     shape = (*sight.weights.shape[:-1], columns)
     column = sight.column.expand(sight.weights.shape)
-    seen, met = (
+    shown, usable_keys = (
         torch.zeros(shape).scatter_reduce(-1, column, pairs.float(), "amax")
         for pairs in (sight.visible & usable, usable)
     )
     index = (sight.row[..., :1].expand(shape).flatten(), torch.arange(columns).expand(shape).flatten())
     counts, totals = (
-        torch.zeros(rows, columns).index_put_(index, pairs.flatten(), accumulate=True) for pairs in (seen, met)
+        torch.zeros(rows, columns).index_put_(index, pairs.flatten(), accumulate=True) for pairs in (shown, usable_keys)
     )
     if bool(((counts > 0) & (counts < totals)).any()):
         return None
