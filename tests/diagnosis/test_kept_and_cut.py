@@ -235,7 +235,7 @@ def test_scores_of_the_layer_below_may_be_added_to_those_of_a_layer(scale, verdi
 ROWS = '''
 
 class Rows(nn.Module):
-    """x: (rows, columns, batch, width). Rows share the weights of their columns, arXiv:2102.07559."""
+    """x: (rows, columns, batch, width). Rows share the weights of their columns, doi:10.1101/2021.02.12.430858."""
 
     def __init__(self, width=24, heads=3):
         super().__init__()
