@@ -36,7 +36,15 @@ from headwise.ops.call import Call, Rules, checked
 
 FILE = Path(costs.__file__).with_name("rates.json")
 # batch, query heads, key/value heads and width; all but the second one for few calls only
-WIDTHS = ((1, 2, 2, 64), (1, 8, 8, 64), (1, 6, 6, 128), (1, 8, 2, 64), (4, 8, 8, 64))
+WIDTHS = (
+    (1, 2, 2, 64),
+    (1, 8, 8, 64),
+    (1, 6, 6, 128),
+    (1, 8, 2, 64),
+    (4, 8, 8, 64),
+    (1, 8, 8, 16),
+    (1, 12, 12, 32),
+)
 # queries and keys, whole vectors of keys and ragged ones; some few queries, as in decoding
 LENGTHS = (
     (12, 12),

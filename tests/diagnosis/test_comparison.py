@@ -200,7 +200,7 @@ class Block(nn.Module):
 def test_a_block_that_documents_the_batch_first_and_hands_it_to_a_layer_that_takes_it_second():
     source = BLOCK.replace("WORDS", "x: (batch, seq, dim) -> (batch, seq, dim)")
     (fault,) = found_in(source, "Block").faults
-    assert (fault.kind, fault.line, fault.proved) == ("batch-length-confused", line_of(source, "self.look(y"), True)
+    assert (fault.kind, fault.line, fault.proved) == ("batch-length-confused", line_of(source, "self.look ="), True)
 
 
 @pytest.mark.parametrize("words", ["x: (seq, batch, dim) -> (seq, batch, dim)", "A block."])
@@ -217,7 +217,7 @@ IDS = BLOCK.replace("(self, dim, heads):", "(self, vocabulary, dim, heads):").re
 def test_a_model_of_token_ids_that_documents_the_batch_first_is_examined_for_it():
     source = IDS.replace("WORDS", "ids: (batch, seq)")
     (fault,) = found_in(source, "Block").faults
-    assert (fault.kind, fault.line, fault.proved) == ("batch-length-confused", line_of(source, "self.look(y"), True)
+    assert (fault.kind, fault.line, fault.proved) == ("batch-length-confused", line_of(source, "self.look ="), True)
 
 
 @pytest.mark.parametrize("words", ["ids: (seq, batch)", "key_padding_mask: (batch, seq)", "A model."])

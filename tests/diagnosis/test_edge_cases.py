@@ -101,7 +101,7 @@ class Attention(nn.Module):
 def test_samples_that_attend_to_each_other_are_proved_to():
     found, faults = told(TURNED)
     assert [(each.kind, each.line, each.proved) for each in faults] == [
-        ("batch-length-confused", line_of(TURNED, "self.attend(x"), True)
+        ("batch-length-confused", line_of(TURNED, "self.attend ="), True)
     ], str(found)
 
 
@@ -111,7 +111,7 @@ def test_samples_that_see_only_those_before_them_are_proved_to():
     source = TURNED.replace("return self.attend(x, x, x)", seen + "return self.attend(x, x, x, attn_mask=triangle)")
     found, faults = told(source)
     assert [(each.kind, each.line, each.proved) for each in faults] == [
-        ("batch-length-confused", line_of(source, "self.attend(x"), True)
+        ("batch-length-confused", line_of(source, "self.attend ="), True)
     ], str(found)
 
 

@@ -46,7 +46,10 @@ def verdict_of(tmp_path, source):
 
 
 def test_samples_whose_fields_are_taken_for_the_batch_by_torchs_layer(tmp_path):
-    assert verdict_of(tmp_path, WRONG) == ("faulty", [("batch-length-confused", line_of(WRONG, "self.mix(fields"))])
+    assert verdict_of(tmp_path, WRONG) == (
+        "faulty",
+        [("batch-length-confused", line_of(WRONG, "nn.MultiheadAttention("))],
+    )
 
 
 @pytest.mark.parametrize("source", [RIGHT, TURNED, FIRST], ids=["batch first", "turned for it", "fields first"])

@@ -125,12 +125,13 @@ class Players(nn.Module):
 
     def __init__(self, features=12, width=24, heads=3):
         super().__init__()
-        self.enter, self.mix = nn.Linear(features, width), nn.MultiheadAttention(width, heads{way})
+        self.enter = nn.Linear(features, width)
+        self.mix = nn.MultiheadAttention(width, heads{way})  # <-
         self.value = nn.Linear(width, 1)
 
     def forward(self, obs):
         h = self.enter(obs)
-        h = h + self.mix(h, h, h, need_weights=False)[0]  # <-
+        h = h + self.mix(h, h, h, need_weights=False)[0]
         return self.value(h.mean(1)).squeeze(-1)
 '''
 

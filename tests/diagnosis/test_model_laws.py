@@ -60,7 +60,7 @@ class Patches(nn.Module):
 
 def test_images_that_change_nothing_since_samples_are_taken_for_tokens(found_in, blamed_in):
     source = PATCHES.replace(", batch_first=True", "")
-    assert blamed_in(source, "Patches") == [("batch-length-confused", line_of(source, "self.attention(h"))]
+    assert blamed_in(source, "Patches") == [("batch-length-confused", line_of(source, "nn.MultiheadAttention("))]
     assert found_in(PATCHES, "Patches").verdict == "sound"
 
 

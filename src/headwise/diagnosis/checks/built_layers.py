@@ -21,8 +21,10 @@ def built_at(run: Run, path: str) -> Span | None:
     for count in range(len(parts) - 1, -1, -1) if path and isinstance(run.target, nn.Module) else ():
         owner = run.target.get_submodule(".".join(parts[:count]))
         if not type(owner).__module__.startswith("torch."):
+            inner = [run.target.get_submodule(".".join(parts[:end])) for end in range(len(parts), count, -1)]
+            kinds = [type(module).__name__ for module in inner]
             # in a list it may stand alone, or be put in later
-            return _appended(owner, parts[count]) or assigned(owner, [parts[count]])
+            return _appended(owner, parts[count]) or _called(owner, kinds) or assigned(owner, [parts[count]])
     return None
 
 
@@ -37,6 +39,25 @@ def _appended(owner: nn.Module, name: str) -> Span | None:
             if is_put and ast.unparse(called).rpartition(".")[0] == f"self.{name}":
                 return constructor.span(node)
     return None
+
+
+def _called(owner: nn.Module, kinds: list[str]) -> Span | None:
+    """The only statement that calls the first of these classes that any calls; None: none does, or several do.
+
+    kinds: of a layer and of what torch holds it in, the innermost first.
+    """
+    for constructor in constructors(type(owner)):
+        statements = [node for node in ast.walk(constructor.tree) if isinstance(node, ast.Assign | ast.AnnAssign)]
+        for kind in kinds:
+            calling = [statement for statement in statements if kind in _callees(statement)]
+            if calling:
+                return constructor.span(calling[0]) if len(calling) == 1 else None
+    return None
+
+
+def _callees(statement: ast.stmt) -> set[str]:
+    calls = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return {ast.unparse(called).rpartition(".")[2] for called in calls}
 
 
 def untold_layer(run: Run, entry: MarkedOp) -> Span | None:

@@ -74,7 +74,8 @@ def _is_changed_before(entry: MarkedOp, changed_entry: MarkedOp, source: int, la
             continue
         t = marks.arrays["t"]
         is_before = ((source_of(t) == source) & (place_of(t) < last) & (place_of(t) >= 0)).expand(a.shape)
-        far = (a.double() - b.double()).nan_to_num().abs() > NEAR * max(1.0, float(a.double().nan_to_num().abs().max()))
+        a, b = (value if value.is_complex() else value.double() for value in (a, b))
+        far = (a - b).abs().nan_to_num() > NEAR * max(1.0, float(a.abs().nan_to_num().max()))
         if bool((far & is_before).any()):
             return True
     return False
