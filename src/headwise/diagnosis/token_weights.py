@@ -112,7 +112,10 @@ def _raw(run: Run, total: TokenSum) -> WeighedSum | None:
     """A sum by one raw weight of each token; None: it is none."""
     if reader(run, total) is not None or not _says(total, RAW):
         return None
-    have_features = [marks is not None and len(marks.arrays["f"].unique()) > 1 for marks in total.product.given]
+    have_features = [
+        marks is not None and marks.shape[-1:] != (1,) and len(marks.arrays["f"].unique()) > 1
+        for marks in total.product.given
+    ]
     if sorted(have_features) != [False, True]:
         return None
     values = total.operands[have_features.index(True)]
