@@ -30,7 +30,7 @@ from headwise.calls.shape_words import (
 from headwise.calls.source_hints import Reading
 from headwise.source import meaning_of
 
-__all__ = ["FEWEST", "HEADS", "INPUTS", "SIDES", "WIDTH", "documented_axes", "documented_calls"]
+__all__ = ["HEADS", "INPUTS", "SIDES", "WIDTH", "documented_axes", "documented_calls"]
 
 NAME = re.compile(r"[^\W\d]\w*")
 FEWEST = 2

@@ -78,9 +78,7 @@ def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
     x, y = joint.spread(a.arrays["t"], joint.left, shape), joint.spread(b.arrays["t"], joint.right, shape)
     features = [joint.spread(m.arrays["f"], letters, shape) for m, letters in ((a, joint.left), (b, joint.right))]
     # where each has tokens of its own besides, pairs add up over tokens, as in tied rows of an alignment
-    are_tied = all(own_tokens(joint, m, *letters) for m, letters in (
-        (a, (joint.left, joint.right)), (b, (joint.right, joint.left))
-    ))  # fmt: skip
+    are_tied = own_tokens(joint, a, joint.left, joint.right) and own_tokens(joint, b, joint.right, joint.left)
     for marks, letters in () if are_tied else ((a, joint.left), (b, joint.right)):
         for letter in joint.summed:
             axis = letters.index(letter)

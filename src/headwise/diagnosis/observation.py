@@ -92,7 +92,7 @@ def observed(run: Run, rerun: Callable[..., Run], at: int) -> Observation | None
     rerun: repeats the run with stand-ins, or with other inputs. at: its place among the attentions of the run.
     """
     attention = plain_scores(attentions(run)[at])
-    scored = _own_scored(run, attention)
+    scored = _scored_here(run, attention)
     entry = next((each for each in scored if _beside(attention, each)), None)
     if entry is None:
         return None
@@ -190,13 +190,13 @@ def _made(entry: MarkedOp) -> Tensor:
     return torch.empty(0) if value is None else value.detach().double()
 
 
-def _own_scored(run: Run, attention: AttentionOps) -> list[MarkedOp]:
+def _scored_here(run: Run, attention: AttentionOps) -> list[MarkedOp]:
     """What may make the scores, without those of layers below, to which the own ones are added: with these changed,
     what queries and keys are made of would change too.
     """
     scored = _scored(attention)
     last = max((entry.at for entry in scored), default=-1)
-    below = {entry.at for each in attentions(run) if each.context.at < last for entry in each.path}
+    below = {entry.at for lower in attentions(run) if lower.context.at < last for entry in lower.path}
     return [entry for entry in scored if entry.at not in below]
 
 

@@ -82,10 +82,9 @@ def is_for_halves(target: Any) -> bool:
     kind = target if isinstance(target, type) else type(target)
     dtypes = (parameter.default for parameter in parameters(target) if isinstance(target, type))
     trees = (file_tree(each.code.co_filename) for each in constructors(kind) if not is_installed(each.code.co_filename))
-    heads = [ast.get_docstring(tree) or "" for tree in trees if tree is not None][:1]
-    return torch.float16 in dtypes or any(
-        HALF.search(line) and not DENIED.search(line) for line in ("\n".join(heads).splitlines() + list(spoken(kind)))
-    )
+    head = next((ast.get_docstring(tree) or "" for tree in trees if tree is not None), "")
+    lines = (*head.splitlines(), *spoken(kind))
+    return torch.float16 in dtypes or any(HALF.search(line) and not DENIED.search(line) for line in lines)
 
 
 def half_suspects(plan: Plan, run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:

@@ -33,5 +33,4 @@ def visible_pairs(sight: AttentionPattern) -> Tensor | None:
     )
     if bool(((counts > 0) & (counts < totals)).any()):
         return None
-    visible = counts > 0
-    return torch.where((totals > 0), visible, torch.zeros_like(visible)) if bool((totals > 0).any()) else None
+    return counts > 0 if bool((totals > 0).any()) else None
