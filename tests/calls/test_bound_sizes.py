@@ -61,3 +61,13 @@ def test_a_width_that_must_be_divided_by_four_is_of_even_heads_and_even_widths()
     plan = best(windowed.Quartered)
     assert all(plan.sizes(probe)["D"] % 4 == 0 for probe in range(4))
     assert any(plan.sizes(probe)["H"] != 8 for probe in range(4))
+
+
+def test_a_size_of_a_constructor_is_a_multiple_of_the_one_that_must_divide_it():
+    length, patch = sizes_of(best(windowed.Patches), "seq_len", "patch_len")
+    assert length % patch == 0
+    assert length > patch > 1
+
+
+def test_channels_of_a_convolution_stand_before_the_tokens():
+    assert best(windowed.Spectra).call == {"x": ["B", "80", "L"]}

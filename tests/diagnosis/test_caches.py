@@ -91,6 +91,36 @@ class Flagged(Prompted):
         return self.out(y.transpose(1, 2).reshape(b, n, d)), (k, v)
 
 
+class Numbered(nn.Module):
+    """A model of token numbers, which its attention counts from 0 with a cache too."""
+
+    def __init__(self, vocabulary=50, dim=24, heads=3):
+        super().__init__()
+        self.embed, self.mix = nn.Embedding(vocabulary, dim), self.mixer(dim, heads)
+
+    def mixer(self, dim, heads):
+        return Flagged(dim, heads, causal=True)
+
+    def forward(self, idx, past=None):
+        x, past = self.mix(self.embed(idx), past)
+        return x, past
+
+
+class Alone(Numbered):
+    """The same, of an attention that is right in single steps."""
+
+    def mixer(self, dim, heads):
+        return Prompted(dim, heads)
+
+
+class Stepped(Prompted):
+    """It looks at all that is kept, one token at a time, or at what came before it in a prompt."""
+
+
+class Spoken(Prompted):
+    """The prompt may come in chunks of several tokens, each after what the cache holds."""
+
+
 class Strange(nn.Module):
     """Its cache is an object of a form that nothing in its file tells of."""
 
@@ -343,6 +373,17 @@ def test_several_tokens_after_a_cache_are_a_warning_where_single_steps_are_right
         ("cache-chunk", "warning", True)
     ]
     assert found.verdict == "sound"
+
+
+def test_several_tokens_after_a_cache_are_a_fault_where_the_class_says_that_they_come():
+    assert [(each.kind, each.proved) for each in doctor(Spoken).faults] == [("cache-chunk", True)]
+    assert doctor(Stepped).faults == ()
+
+
+def test_the_token_numbers_of_a_model_with_a_cache_are_no_place_among_them():
+    found = doctor(Numbered)
+    assert [(each.kind, each.proved) for each in found.faults] == [("causal-cache", True)]
+    assert (doctor(Alone).faults, doctor(Alone).examined["cache"]) == ((), True)
 
 
 def test_a_cache_is_also_driven_with_the_flag_by_which_a_class_looks_back():

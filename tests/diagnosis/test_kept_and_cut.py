@@ -17,13 +17,13 @@ class Frames(nn.Module):
     def hidden(self, lengths, batch, frames):
         if {known}:
             return self._hidden
-        self._hidden = (torch.arange(frames) >= lengths[:, None])[:, None, None]
+        self._hidden = (torch.arange(frames) >= lengths[:, None])[:, None, None]  # <-
         return self._hidden
 
     def forward(self, x, lengths):
         b, t, c = x.shape
         q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.three(x).chunk(3, -1))
-        s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(self.hidden(lengths, b, t), -1e9)  # <-
+        s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(self.hidden(lengths, b, t), -1e9)
         y = (s.softmax(-1) @ v).transpose(1, 2).flatten(2)
         return y * (torch.arange(t) < lengths[:, None])[..., None]
 """

@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 import headwise as hw
-from tests.diagnosis.written import HEAD, blamed_in, found_in
+from tests.diagnosis.written import HEAD, blamed_in, found_in, marked
 
 BLOCK = (
     HEAD
@@ -20,6 +20,33 @@ class Attend(nn.Module):
         return tokens + self.mix(t, t, t, need_weights=False)[0]{back}
 """
 )
+PATCHES = """
+
+class Mixed(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm, self.mix = nn.LayerNorm(width), None
+        self.mix = nn.MultiheadAttention(width, heads{order})  # <-
+
+    def forward(self, x):
+        return self.norm(x + self.mix(x, x, x, need_weights=False)[0])
+
+
+class Patched(nn.Module):
+    "x: (batch, seq_len, features)."
+
+    def __init__(self, features=5, seq_len=96, patch_len=8, width=64, heads=4):
+        super().__init__()
+        self.patch, self.count = patch_len, seq_len // patch_len
+        self.embed = nn.Linear(features * patch_len, width)
+        self.layers = nn.ModuleList([Mixed(width, heads) for _ in range(2)])
+
+    def forward(self, x):
+        y = self.embed(x.reshape(len(x), self.count, self.patch * x.shape[-1]))
+        for layer in self.layers:
+            y = layer(y)
+        return y.mean(1)
+"""
 SILENT = "long = tokens.shape"
 MOVES = [".transpose(0, 1)", ".permute(1, 0, 2)", ".swapaxes(1, 0)"]
 
@@ -39,6 +66,12 @@ def test_a_forward_that_moves_no_axis_is_called_with_tokens_first():
 def test_a_layer_with_tokens_first_and_an_input_with_the_batch_first_are_at_odds():
     source = BLOCK.format(comment="# tokens: (batch, length, width)", there="", back="")
     assert [kind for kind, _ in blamed_in(source)] == ["batch-length-confused"]
+
+
+@pytest.mark.parametrize(("order", "kinds"), [("", ["batch-length-confused"]), (", batch_first=True", [])])
+def test_patches_of_each_sample_in_layers_with_tokens_first_are_told_where_a_layer_is_built(order, kinds):
+    source = HEAD + PATCHES.replace("{order}", order)
+    assert blamed_in(source, "Patched") == [each for kind in kinds for each in marked(source, kind)]
 
 
 def test_a_decoder_that_puts_queries_and_memory_in_order_itself_is_sound():

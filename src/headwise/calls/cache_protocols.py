@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from headwise.calls.cache_classes import ROOM, filled, stores
 from headwise.calls.plan import Plan
+from headwise.calls.rank_repairs import axes_of
 from headwise.calls.roles import call_role, init_role
 from headwise.calls.signature import EMPTY, callee, parameters
 from headwise.calls.source_hints import Reading, read
@@ -92,7 +93,8 @@ def _ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[
     params = parameters(callee(plan.target))
     caches = [param for param in params if _is_cache(param)]
     flags = _flags(params)
-    starts = tuple(param.name for param in params if _is_start(param, caches))
+    given = {name for name, value in plan.call.items() if axes_of(value) is not None}
+    starts = tuple(param.name for param in params if _is_start(param, caches) and param.name not in given)
     more = _positions(params, plan)
     reading = read(plan.target, plan.namespace)
     for way in _forms(plan, caches, reading, sizes, dtype):

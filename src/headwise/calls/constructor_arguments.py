@@ -168,7 +168,10 @@ class _Writer:
         if role == "image" and patch:
             self.symbols[param.name] = Named(param.name, "parameter", param.name, equals=f"n*{patch}")
             return f"n*{patch}"
-        return self._symbol(param.name, param.name, "parameter", least=LEAST if role == "length" else 0)
+        name = self._symbol(param.name, param.name, "parameter", least=LEAST if role == "length" else 0)
+        if role == "length" and patch:
+            self.symbols[name] = replace(self.symbols[name], equals=f"n*{patch}")
+        return name
 
     def _symbol(self, parameter: str, name: str, meaning: str, least: int = 0) -> str:
         is_small = init_role(parameter) in ("window", "image", "patch")

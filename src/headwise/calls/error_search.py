@@ -19,7 +19,7 @@ from headwise.calls.plan_variants import with_own_lengths
 from headwise.calls.request import Wish
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import spoken
-from headwise.calls.trial import PROBES, Attempts, in_single, mended, quiet
+from headwise.calls.trial import PROBES, TOKEN_AXES, Attempts, in_single, mended, quiet
 from headwise.recording import Budget, spent
 
 __all__ = ["learned"]
@@ -28,8 +28,6 @@ __all__ = ["learned"]
 DEEPEST, WIDEST = 5, 16
 # the calls that are begun with
 SEEDS, FULLER = 6, 2
-# what the axes of tokens are called
-LENGTHS = ("L", "S")
 # work after which a call is not worth to be run as often as it has to be
 SLOW = 25_000
 
@@ -69,7 +67,7 @@ def learned(
     waiting: list[_Waiting] = []
     visited: list[Plan] = []
     met: Counter[tuple[str, int]] = Counter()
-    lengths = {each for each in wish.init.values() if each in LENGTHS}
+    lengths = {each for each in wish.init.values() if each in TOKEN_AXES}
     seeds = _seeds(missed)
     for number, plan in enumerate(
         [*(each for each in _used(seeds, renamed, reading.means) if _stands(each, wish)), *seeds]

@@ -27,6 +27,8 @@ __all__ = [
 # how many of the plans that failed are looked at again, and with how much work
 LOOKED_AT, LOOKED_LONG = 8, 25_000
 PROBES = 4
+# what the axes of tokens are called
+TOKEN_AXES = ("L", "S")
 HALVES = (torch.float16, torch.bfloat16)
 ARITHMETIC = re.compile(r"operator, with a bool tensor is not supported")
 LINEAR = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
@@ -190,10 +192,11 @@ def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> l
         return _joined(plan, have, need, sizes)
     width = expression_of(need, plan, sizes)
     out = []
-    turned = [name for name in fitting if axis == 1 and len(plan.call[name]) == 3 and plan.call[name][-1] == width]
+    shapes = {name: plan.call[name] for name in fitting if axis == 1 and len(plan.call[name]) == 3}
+    turned = [name for name, shape in shapes.items() if shape[-1] == width or shape[1] in TOKEN_AXES]
     if turned:
         # channels before tokens
-        call = {n: [v[0], v[2], v[1]] if n in turned else v for n, v in plan.call.items()}
+        call = {n: [v[0], width, v[1]] if n in turned else v for n, v in plan.call.items()}
         out.append(replace(plan, call=call))
     for names in [*([[name] for name in fitting]), *([fitting] if len(fitting) > 1 else [])]:
         call = {

@@ -15,10 +15,10 @@ from headwise.diagnosis.caches.faults import remember
 from headwise.diagnosis.check_runner import CheckRunner, failures_of
 from headwise.diagnosis.checks.causal_intent import unread_flags
 from headwise.diagnosis.checks.docstrings import comment_notes, docstring_notes
-from headwise.diagnosis.checks.edge_cases import is_for_halves
 from headwise.diagnosis.checks.empty_rows import spreading_rows
 from headwise.diagnosis.checks.forward_method import forward_suspects
 from headwise.diagnosis.checks.missing_imports import supplied_suspects
+from headwise.diagnosis.checks.stated_uses import is_for_halves
 from headwise.diagnosis.checks.transposed_scores import takes_weights, tell_once
 from headwise.diagnosis.comparison import COMPARISON, compare
 from headwise.diagnosis.coverage import Missed, unfollowed

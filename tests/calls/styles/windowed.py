@@ -147,3 +147,32 @@ class Quartered(nn.Module):
 
     def forward(self, x):
         return self.mix(x, x, x)[0]
+
+
+class Patches(nn.Module):
+    """A series in patches, which must fill it. x: (batch, seq_len, channels)."""
+
+    def __init__(self, channels=7, seq_len=96, patch_len=8, width=64, heads=4):
+        super().__init__()
+        assert seq_len % patch_len == 0, "patches must fill the series"
+        self.count, self.patch = seq_len // patch_len, patch_len
+        self.embed = nn.Linear(channels * patch_len, width)
+        self.mix = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, x):
+        b, _, c = x.shape
+        y = self.embed(x.reshape(b, self.count, self.patch * c))
+        return self.mix(y, y, y)[0]
+
+
+class Spectra(nn.Module):
+    """A convolution of as many channels as it has by default, which come before the tokens."""
+
+    def __init__(self, mels=80, width=64, heads=4):
+        super().__init__()
+        self.front = nn.Conv1d(mels, width, 1)
+        self.mix = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, x):
+        y = self.front(x).transpose(1, 2)
+        return self.mix(y, y, y)[0]

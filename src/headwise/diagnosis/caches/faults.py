@@ -34,8 +34,10 @@ from headwise.diagnosis.caches.uncached_results import lost_suspects
 from headwise.diagnosis.caches.wrong_operations import transplanted_suspects, unexplained_suspects
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.projection_names import KEYS
+from headwise.diagnosis.checks.stated_uses import is_for_chunks
 from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.faults import FAULT, WARNING
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["remember"]
@@ -155,7 +157,8 @@ def cache_suspects(decoder: Decoder, cache: Kept, *, is_published: bool) -> list
 
 
 def _weighed(suspect: Suspect, breach: Breach, decoder: Decoder) -> Suspect:
-    """A fault; where only several tokens after a cache go wrong, a warning, unless the mask is made for them.
+    """A fault; where only several tokens after a cache go wrong, a warning, unless the mask or the class is made for
+    them.
 
     What is kept without its gradient is a memory of the segment before (Transformer-XL, arXiv:1901.02860, section 3.2),
     and how many tokens that holds is a choice.
@@ -168,7 +171,8 @@ def _weighed(suspect: Suspect, breach: Breach, decoder: Decoder) -> Suspect:
     if not (breach.is_chunk or (is_step and max(breach.cuts) > 1)) or suspect.said.get("made") == "rectangle":
         return suspect
     is_unnamed = suspect.kind in ("causal-cache", "cache-step-differs")
-    return replace(suspect, severity="warning", kind="cache-chunk" if is_unnamed else suspect.kind)
+    severity = FAULT if is_for_chunks(decoder.plan.target) else WARNING
+    return replace(suspect, severity=severity, kind="cache-chunk" if is_unnamed else suspect.kind)
 
 
 def _is_segment_memory(decoder: Decoder, breach: Breach) -> bool:

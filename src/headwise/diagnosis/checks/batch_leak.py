@@ -13,6 +13,7 @@ from headwise.dataflow import MarkedOp, Marks, Run, attentions, place_of, sample
 from headwise.diagnosis.checks.built_layers import untold_layer
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
+from headwise.recording import Rebound
 
 __all__ = ["is_leaking", "mask_leaks", "sample_leaks", "samples_of", "tells_samples"]
 
@@ -28,8 +29,38 @@ def sample_leaks(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         return []
     sample, disturbed = leak
     entry = _first(run, disturbed, sample) or (attentions(run)[-1].context if attentions(run) else run.seen[-1])
-    kind = "batch-length-confused" if _is_turned(run, rerun, marks_by_name, sample) else "sample-leak"
-    return [Suspect(kind, entry.span, home=untold_layer(run, entry) if kind == "batch-length-confused" else None)]
+    home = untold_layer(run, entry)
+    is_turned = _is_turned(run, rerun, marks_by_name, sample) or (home is not None and not _leaks_turned(run, rerun))
+    if not is_turned:
+        return [Suspect("sample-leak", entry.span)]
+    return [Suspect("batch-length-confused", entry.span, home=home)]
+
+
+def _leaks_turned(run: Run, rerun: Callable[..., Run]) -> bool:
+    """Whether samples still change each other where torch's layers are handed samples along their axis of samples."""
+
+    def turned(entry: MarkedOp) -> Callable[..., Any]:
+        def right(layer: Any, *args: Any, **options: Any) -> Any:
+            given = {name: _turned(value) for name, value in options.items()}
+            output, weights = entry.function(layer, *map(_turned, args), **given)
+            return _turned(output), weights
+
+        return right
+
+    layers = [entry for entry in run.seen if untold_layer(run, entry) is not None]
+    stand_ins = {entry.site: Rebound(turned(entry), {}) for entry in layers}
+
+    def again(**options: Any) -> Run:
+        turned_run: Run = rerun(stand_ins, **options)
+        return turned_run
+
+    fixed = again()
+    return fixed.failure is not None or not tells_samples(fixed, again) or is_leaking(fixed, again)
+
+
+def _turned(value: Any) -> Any:
+    is_batched = isinstance(value, Tensor) and value.dim() == 3 and value.is_floating_point()
+    return value.transpose(0, 1) if is_batched else value
 
 
 def mask_leaks(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -11,26 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.calls import Plan, parameters
+from headwise.calls import Plan
 from headwise.dataflow import AttentionOps, Run, attentions
 from headwise.diagnosis.checks.empty_rows import without_nan
-from headwise.diagnosis.checks.head_split import spoken
+from headwise.diagnosis.checks.stated_uses import is_for_halves
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.faults import FAULT
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import site_of
-from headwise.source import Span, constructors, file_tree, is_installed
+from headwise.source import Span
 
-__all__ = ["edge_suspects", "half_suspects", "is_for_halves"]
+__all__ = ["edge_suspects", "half_suspects"]
 
 # scores of this size are usual in trained models; inputs are not made larger than this
 SCORES, LARGEST = 20.0, 200.0
-# how a class says that it runs in float16
-HALF = re.compile(r"\.half\(\)|\bfp16\b|\bfloat16\b|\bhalf[- ]precision\b|半精度")
-DENIED = re.compile(
-    r"\bnot?\b|n't\b|\bonly\b|\btoo\b|\bnever\b|avoid|except|instead|rather|bfloat|float32|fp32|unsupported|不|仅",
-    re.IGNORECASE,
-)
 # a score beyond this is one that a mask put there
 HIDDEN = 5000.0
 
@@ -73,18 +66,6 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
             )
         )
     return out
-
-
-def is_for_halves(target: Any) -> bool:
-    """Whether a class says that it runs in half precision: in its words, those at the head of its file, or by the dtype
-    that it is built with.
-    """
-    kind = target if isinstance(target, type) else type(target)
-    dtypes = (parameter.default for parameter in parameters(target) if isinstance(target, type))
-    trees = (file_tree(each.code.co_filename) for each in constructors(kind) if not is_installed(each.code.co_filename))
-    head = next((ast.get_docstring(tree) or "" for tree in trees if tree is not None), "")
-    lines = (*head.splitlines(), *spoken(kind))
-    return torch.float16 in dtypes or any(HALF.search(line) and not DENIED.search(line) for line in lines)
 
 
 def half_suspects(plan: Plan, run: Run, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:

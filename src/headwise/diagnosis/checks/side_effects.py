@@ -93,10 +93,13 @@ def left_over(run: Run, rerun: Callable[..., Run], calls: Sequence[int] = (0, BE
 
 
 def parting(first: Sequence[MarkedOp | Operation], second: Sequence[MarkedOp | Operation]) -> Span | None:
-    """Where two runs on the same inputs part: the first operation of the second that is another, or gives others."""
+    """Where two runs on the same inputs part: the first operation of the second that is another, or gives others; or
+    that of the first which the second leaves out, as what it made is kept.
+    """
+    places = {entry.span for entry in second}
     for a, b in zip(first, second, strict=False):
         if a.span != b.span or a.name != b.name:
-            return b.span
+            return b.span if a.span in places else a.span
         for x, y in zip(a.outputs, b.outputs, strict=False):
             if x.value is not None and y.value is not None and distance(x.value, y.value) > NEAR:
                 return b.span

@@ -1,0 +1,51 @@
+"""Stated uses: how a class says that it is run: in half precision, or with several tokens at a time after a cache."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from headwise.calls import parameters
+from headwise.diagnosis.checks.head_split import spoken
+from headwise.source import constructors, file_tree, is_installed
+
+__all__ = ["is_for_chunks", "is_for_halves"]
+
+HALF = re.compile(r"\.half\(\)|\bfp16\b|\bfloat16\b|\bhalf[- ]precision\b|半精度")
+CHUNK = re.compile(
+    r"\bchunk(?:s|ed|wise)?\b.*\b(?:prefill|prompt|cache|token)|\b(?:prefill|prompt|cache|token)\w*\b.*\bchunk(?:s|ed)?\b"
+    r"|\bspeculative\b|\bdraft(?:ed)? tokens?\b|\b(?:several|multiple|more|many|any number of)\b[^.]*\btokens? "
+    r"(?:at (?:a time|once)|per (?:step|call)|in one (?:step|call))|分段|分块预填|多个 ?token",
+    re.IGNORECASE,
+)
+DENIED = re.compile(
+    r"\bnot?\b|n't\b|\bonly\b|\btoo\b|\bnever\b|avoid|except|instead|rather|bfloat|float32|fp32|unsupported|不|仅",
+    re.IGNORECASE,
+)
+
+
+def is_for_halves(target: Any) -> bool:
+    """Whether a class says that it runs in half precision, by its words or the dtype that it is built with."""
+    dtypes = (parameter.default for parameter in parameters(target) if isinstance(target, type))
+    return torch.float16 in dtypes or _says(target, HALF)
+
+
+def is_for_chunks(target: Any) -> bool:
+    """Whether a class says that several tokens may come after those that a cache holds."""
+    return _says(target, CHUNK)
+
+
+def _says(target: Any, use: re.Pattern[str]) -> bool:
+    return any(use.search(line) and not DENIED.search(line) for line in _lines(target))
+
+
+def _lines(target: Any) -> Iterator[str]:
+    """The words at the head of a target's file, and those of its class."""
+    kind = target if isinstance(target, type) else type(target)
+    trees = (file_tree(each.code.co_filename) for each in constructors(kind) if not is_installed(each.code.co_filename))
+    yield from next((ast.get_docstring(tree) or "" for tree in trees if tree is not None), "").splitlines()
+    yield from spoken(kind)
