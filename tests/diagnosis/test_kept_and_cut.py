@@ -39,6 +39,45 @@ def test_a_mask_that_is_kept_for_others_of_its_shape_is_told(known, kinds):
     assert blamed_in(source, "Frames") == [each for kind in kinds for each in marked(source, kind)]
 
 
+RECURRENT = """
+
+class Recurrent(nn.Module):
+    {words}
+
+    def __init__(self, width=24, heads=3, room=128):
+        super().__init__()
+        self.heads, self.room, self.mem, self.norm = heads, room, None, nn.LayerNorm(width)
+        self.ask, self.two = nn.Linear(width, width), nn.Linear(width, 2 * width)
+
+    def reset(self):
+        self.mem = None
+
+    def forward(self, x):
+        t, x = x.shape[1], self.norm(x)
+        whole = x if self.mem is None else torch.cat([self.mem, x], dim=1)
+        q = self.ask(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.two(self.seen(whole)).chunk(2, -1))
+        s = q @ k.mT * q.shape[-1] ** -0.5
+        later = torch.ones(t, k.shape[2], dtype=torch.bool).triu(k.shape[2] - t + 1)
+        y = s.masked_fill(later, float("-inf")).softmax(-1) @ v
+        return x + y.transpose(1, 2).flatten(2)
+
+    def seen(self, whole):
+        self.mem = whole[:, -self.room:]{cut}  # <-
+        return whole
+"""
+TRAINED = '"A long text, one segment after the other, with a step per segment."'
+
+
+@pytest.mark.parametrize(
+    ("words", "cut", "kinds"),
+    [(TRAINED, "", ["second-step-raises"]), (TRAINED, ".detach()", []), ('"Tokens of a memory."', "", [])],
+)
+def test_a_memory_of_segments_that_is_not_cut_off_is_told_where_it_is_kept(words, cut, kinds):
+    source = HEAD + RECURRENT.replace("{words}", words).replace("{cut}", cut)
+    assert blamed_in(source, "Recurrent") == [each for kind in kinds for each in marked(source, kind)]
+
+
 SEGMENTS = """
 
 class Segments(nn.Module):

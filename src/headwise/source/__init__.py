@@ -10,10 +10,10 @@ _HOME = {
     "alias_after": "lookup", "applied": "syntax", "assigned": "methods", "bound_to": "lookup", "characters": "syntax",
     "code_at": "syntax", "constructors": "methods", "file_tree": "syntax", "fill_of": "lookup",
     "function_node": "syntax", "function_of": "lookup", "is_additive": "mask_meaning", "is_installed": "libraries",
-    "is_left": "lookup", "is_library": "libraries", "last_given": "lookup", "loads_of": "lookup", "made_at": "lookup",
-    "meaning_of": "mask_meaning", "nodes_of": "syntax", "ones_of": "mask_meaning", "option_of": "lookup",
-    "own_number": "lookup", "registered": "methods", "sign_at": "spans", "span_like": "lookup", "span_of": "spans",
-    "written_in": "attributes",
+    "is_left": "lookup", "is_library": "libraries", "kept": "methods", "last_given": "lookup", "loads_of": "lookup",
+    "made_at": "lookup", "meaning_of": "mask_meaning", "nodes_of": "syntax", "ones_of": "mask_meaning",
+    "option_of": "lookup", "own_number": "lookup", "registered": "methods", "sign_at": "spans", "span_like": "lookup",
+    "span_of": "spans", "written_in": "attributes",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headwise.source.mask_meaning import ones_of as ones_of
     from headwise.source.methods import assigned as assigned
     from headwise.source.methods import constructors as constructors
+    from headwise.source.methods import kept as kept
     from headwise.source.methods import registered as registered
     from headwise.source.spans import Span as Span
     from headwise.source.spans import UserCode as UserCode

@@ -13,7 +13,7 @@ from headwise.source.lookup import returned
 from headwise.source.spans import Span
 from headwise.source.syntax import Function, function_node
 
-__all__ = ["Method", "assigned", "constructors", "methods", "registered"]
+__all__ = ["Method", "assigned", "constructors", "kept", "methods", "registered"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,20 @@ def assigned(target: nn.Module, names: list[str]) -> Span | None:
                 origin = None if node.value is None else returned(constructor.code.co_filename, node.value)
                 return origin if origin is not None else constructor.span(node)
     return None
+
+
+def kept(target: nn.Module, attribute: str) -> Span | None:
+    """The only statement outside the constructors that puts something computed into an attribute; None: there is none,
+    or several.
+    """
+    spans = [
+        method.span(node)
+        for method in methods(type(target))
+        for node in ast.walk(method.tree)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and _is_for(node, attribute)
+        and method.code.co_name != "__init__" and not isinstance(node.value, ast.Constant | None)
+    ]  # fmt: skip
+    return spans[0] if len(spans) == 1 else None
 
 
 def registered(target: nn.Module, name: str) -> Span | None:

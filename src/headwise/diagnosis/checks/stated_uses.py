@@ -1,4 +1,4 @@
-"""Stated uses: how a class says that it is run: in half precision, or with several tokens at a time after a cache."""
+"""Stated uses: how a class says that it is run: in half precision, on chunks after a cache, or trained by segments."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from headwise.calls import parameters
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.source import constructors, file_tree, is_installed
 
-__all__ = ["is_for_chunks", "is_for_halves"]
+__all__ = ["is_for_chunks", "is_for_halves", "trains_by_segments"]
 
 HALF = re.compile(r"\.half\(\)|\bfp16\b|\bfloat16\b|\bhalf[- ]precision\b|半精度")
 CHUNK = re.compile(
     r"\bchunk(?:s|ed|wise)?\b.*\b(?:prefill|prompt|cache|token)|\b(?:prefill|prompt|cache|token)\w*\b.*\bchunk(?:s|ed)?\b"
     r"|\bspeculative\b|\bdraft(?:ed)? tokens?\b|\b(?:several|multiple|more|many|any number of)\b[^.]*\btokens? "
     r"(?:at (?:a time|once)|per (?:step|call)|in one (?:step|call))|分段|分块预填|多个 ?token",
+    re.IGNORECASE,
+)
+SEGMENTS = re.compile(
+    r"truncated (?:bptt|back-?prop)|\btbptt\b|\bstep per (?:segment|chunk|window)|\btrain\w*\b.*\b(?:segment|chunk) by "
+    r"(?:segment|chunk)\b|逐段训练|截断的?反向传播",
     re.IGNORECASE,
 )
 DENIED = re.compile(
@@ -37,6 +42,11 @@ def is_for_halves(target: Any) -> bool:
 def is_for_chunks(target: Any) -> bool:
     """Whether a class says that several tokens may come after those that a cache holds."""
     return _says(target, CHUNK)
+
+
+def trains_by_segments(target: Any) -> bool:
+    """Whether a class says that it is trained on one segment of a text after the other, with a step after each."""
+    return _says(target, SEGMENTS)
 
 
 def _says(target: Any, use: re.Pattern[str]) -> bool:

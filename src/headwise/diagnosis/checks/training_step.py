@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +23,11 @@ from headwise.diagnosis.checks.parameters import (
 )
 from headwise.diagnosis.checks.refusals import is_refusal
 from headwise.diagnosis.checks.side_effects import memories
+from headwise.diagnosis.checks.stated_uses import trains_by_segments
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Replacing, Site, is_out_of_memory, record, seeded, tensors
+from headwise.source import kept
 
 __all__ = ["step_suspects"]
 
@@ -70,7 +72,8 @@ def step_suspects(plan: Plan, exam: Any, rerun: Callable[..., Run]) -> tuple[lis
     if suspects or not memories(run):
         return suspects or second_step(run, exam), True
     # what is kept for decoding is not meant for training
-    return [replace(each, severity="note") for each in second_step(run, exam)], True
+    severity = "" if trains_by_segments(run.plan.target) else "note"
+    return [replace(each, severity=severity) for each in second_step(run, exam)], True
 
 
 def _flat_gradients(run: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:
@@ -119,6 +122,7 @@ def second_step(run: Run, exam: Any) -> list[Suspect]:
             if parameter.grad is not None:
                 parameter.sub_(parameter.grad, alpha=RATE)
                 parameter.grad = None
+    held = [(module, *item) for module in target.modules() for item in vars(module).items()]
     tracker = ProvenanceTracker({}, {})
     with default_dtype(exam.dtype), Replacing(exam.stand_ins, exam.user_files), seeded(NEXT):
         args, options = arguments(run.plan, run.sizes, NEXT, exam.dtype)
@@ -143,22 +147,17 @@ def second_step(run: Run, exam: Any) -> list[Suspect]:
     except RuntimeError as problem:
         if is_out_of_memory(problem):
             return []
-        old = _left(tracker.ops)
-        span = old.span if old is not None else None
+        entry, old = next(_left(tracker.ops), (None, None))
+        home = next((kept(module, name) for module, name, value in held if value is old), None)
         values = {"error": str(problem).splitlines()[0][:200]}
-        return [Suspect("second-step-raises", span, said=values)]
+        return [Suspect("second-step-raises", None if entry is None else entry.span, said=values, home=home)]
     return []
 
 
-def _left(entries: list[MarkedOp]) -> MarkedOp | None:
-    """The first operation that takes what was computed before this run."""
+def _left(entries: list[MarkedOp]) -> Iterator[tuple[MarkedOp, Tensor]]:
+    """The operations that take what was computed before this run, and what they take."""
     results = {each.number for entry in entries for each in entry.outputs}
     for entry in entries:
         for operand, tensor in zip(entry.inputs, entry.tensors, strict=False):
-            if operand.number not in results and _is_computed(tensor):
-                return entry
-    return None
-
-
-def _is_computed(tensor: Tensor) -> bool:
-    return tensor.grad_fn is not None
+            if operand.number not in results and tensor.grad_fn is not None:
+                yield entry, tensor
