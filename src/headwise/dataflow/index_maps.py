@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Moved", "is_movement", "moved"]
+__all__ = ["Moved", "is_movement", "moved", "of_marks"]
 
 # by the last part of torch's name: these rearrange entries and compute none
 MOVEMENTS = frozenset({
@@ -40,6 +40,19 @@ class Moved:
 def is_movement(function: str) -> bool:
     """Whether torch's function of this full name only moves entries."""
     return function.rpartition(".")[2] in MOVEMENTS
+
+
+def of_marks(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A movement of torch's full name as one of marks: where patches of an image are filled up, they are not known."""
+    if name.rpartition(".")[::2] != ("torch.nn.functional", "unfold"):
+        return function
+
+    def patches(marks: Tensor, *args: Any, **options: Any) -> Tensor:
+        # torch has it for floating-point numbers alone, and fills up with 0
+        out: Tensor = function((marks + 1).double(), *args, **options)
+        return out.long() - 1
+
+    return patches
 
 
 def moved(

@@ -29,7 +29,7 @@ Replaced = Callable[..., Any]
 @dataclass
 class MarkedOp:
     """One operation. given, output_marks: the marks of its inputs and outputs; joint: its contraction; change: its
-    replacement; None: it has none.
+    replacement; None: it has none. factors: the tensors that it adds up products of, which count as its inputs.
     """
 
     at: int
@@ -41,6 +41,7 @@ class MarkedOp:
     output_marks: tuple[Marks | None, ...]
     joint: Einsum | None = None
     change: Replaced | None = None
+    factors: tuple[Tensor, ...] = ()
 
     @property
     def rules(self) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
@@ -130,4 +131,4 @@ class MarkedOp:
     @cached_property
     def tensors(self) -> list[Tensor]:
         """Its tensors, in order."""
-        return list(tensors((self.args, self.options)))
+        return list(self.factors or tensors((self.args, self.options)))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headwise.dataflow.axis_names import RECURRENT
 from headwise.dataflow.contractions import Einsum, chained, contraction
-from headwise.dataflow.index_maps import is_movement
+from headwise.dataflow.index_maps import is_movement, of_marks
 from headwise.dataflow.learned_tokens import LearnedTokens
 from headwise.dataflow.marked_operations import LIKENED, NEW, SHAPED, MarkedOp, Replaced
 from headwise.dataflow.product_provenance import (
@@ -29,6 +29,7 @@ from headwise.dataflow.product_provenance import (
     summed,
 )
 from headwise.dataflow.provenance import LOST, Marks, numbered
+from headwise.dataflow.summed_products import MULTIPLICATIONS, summed_product
 from headwise.dataflow.views import Views
 from headwise.recording import Operation, tensors
 
@@ -70,6 +71,7 @@ class ProvenanceTracker:
     marks: dict[int, Marks] = field(default_factory=dict)
     views: Views = field(default_factory=Views)
     noted: dict[int, Noted] = field(default_factory=dict)
+    products: dict[int, MarkedOp] = field(default_factory=dict)
     is_followed: bool = False
 
     def observe(
@@ -125,12 +127,15 @@ class ProvenanceTracker:
         input_marks = tuple(self.marks.get(operand.number) for operand in operation.inputs)
         site = (operation.chain, operation.span, operation.name)
         change = self.replaced.get(site)
-        entry = MarkedOp(
-            at, operation, function, args, options, input_marks, (None,) * len(operation.outputs), change=change
-        )
-        if any(input_mark is not None for input_mark in input_marks):
+        unknown = (None,) * len(operation.outputs)
+        entry = MarkedOp(at, operation, function, args, options, input_marks, unknown, change=change)
+        if entry.last in MULTIPLICATIONS:
+            self.products |= dict.fromkeys(entry.results, entry)
+        elif entry.last == "sum" and (product := self.products.get(operation.inputs[0].number)) is not None:
+            entry = summed_product(product, entry) or entry
+        if any(input_mark is not None for input_mark in entry.given):
             try:
-                entry.output_marks = self._output_marks(entry, input_tensors, change)
+                entry.output_marks = self._output_marks(entry, entry.tensors, change)
             except FAILURES:
                 entry.output_marks = (LOST,) * len(operation.outputs)
             if self.learned is not None and len(entry.output_marks) == 1:
@@ -181,9 +186,9 @@ class ProvenanceTracker:
         if last == "embedding":
             return (embedded(input_marks[0], operation.outputs[0].shape),)
         if is_movement(operation.function) or last in JOINS:
-            moved = _moved(function, entry, inputs)
+            moved = _moved(of_marks(function, operation.function), entry, inputs)
             return moved if len(moved) == count else (LOST,) * count
-        joint = contraction(operation.function, entry.args, entry.options)
+        joint = entry.joint or contraction(operation.function, entry.args, entry.options)
         entry.joint = joint if joint is not None and joint.is_possible else None
         if entry.joint is not None:
             return (contracted(entry.joint, input_marks, inputs, operation.outputs[0].shape),)

@@ -1,0 +1,100 @@
+"""Summed products: a product of entries and the sum of them as one contraction, as in `(q * k).sum(-1)`."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from headwise.dataflow.contractions import Einsum
+from headwise.dataflow.marked_operations import MarkedOp
+from headwise.dataflow.provenance import Marks
+from headwise.recording import TensorSeen
+
+__all__ = ["MULTIPLICATIONS", "summed_product"]
+
+MULTIPLICATIONS = frozenset({"mul", "__mul__", "__rmul__", "multiply"})
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A tensor that is multiplied, without the axes along which it is only repeated. letters: of its axes."""
+
+    seen: TensorSeen
+    tensor: Tensor
+    marks: Marks
+    letters: str
+
+
+def summed_product(product: MarkedOp, total: MarkedOp) -> MarkedOp | None:
+    """A sum of the entries of a product as one operation on what is multiplied; None: it is none of attention.
+
+    That is a product of features of queries and keys, or of weights and values over keys.
+    """
+    factors, axes = product.tensors, _axes(total)
+    if len(factors) != 2 or axes is None or len(total.outputs) != 1:
+        return None
+    rank = max(factor.ndim for factor in factors)
+    if len(total.outputs[0].shape) != rank - len(axes):
+        return None
+    letters = string.ascii_letters[:rank]
+    summed = {letters[axis % rank] for axis in axes}
+    sides = [_factor(product, at, letters, factors[1 - at]) for at in range(len(factors))]
+    a, b = sides
+    if a is None or b is None or not summed <= {*a.letters} & {*b.letters} or not _is_of_attention((a, b), summed):
+        return None
+    joint = Einsum(a.tensor, b.tensor, a.letters, b.letters, "".join(each for each in letters if each not in summed))
+    if not joint.is_possible:
+        return None
+    return replace(
+        total, operation=replace(total.operation, inputs=(a.seen, b.seen)), given=(a.marks, b.marks),
+        factors=(a.tensor, b.tensor), joint=joint,
+    )  # fmt: skip
+
+
+def _axes(total: MarkedOp) -> Sequence[int] | None:
+    """The axes that a sum adds up; None: all of them, or they are kept."""
+    dim: Any = total.args[1] if len(total.args) > 1 else total.options.get("dim")
+    is_kept = total.args[2] if len(total.args) > 2 else total.options.get("keepdim", False)
+    axes = [dim] if isinstance(dim, int) else list(dim) if isinstance(dim, tuple | list) else []
+    return axes if axes and not is_kept and all(isinstance(axis, int) for axis in axes) else None
+
+
+def _factor(product: MarkedOp, at: int, letters: str, other: Tensor) -> _Factor | None:
+    """One of the two that a product multiplies; None: it holds no tokens."""
+    tensor, marks, seen = product.tensors[at], product.given[at], product.inputs[at]
+    if marks is None or marks.kind not in ("token", "pair"):
+        return None
+    own, others = (
+        letters[len(letters) - tensor.ndim :],
+        dict(zip(reversed(letters), reversed(other.shape), strict=False)),
+    )
+    repeated = [axis for axis, each in enumerate(own) if tensor.shape[axis] == 1 and others.get(each, 1) > 1]
+
+    def without(array: Tensor) -> Tensor:
+        return array.squeeze(tuple(repeated))
+
+    value = None if seen.value is None else without(seen.value)
+    kept = "".join(each for axis, each in enumerate(own) if axis not in repeated)
+    shape = tuple(size for axis, size in enumerate(tensor.shape) if axis not in repeated)
+    return _Factor(replace(seen, shape=shape, value=value), without(tensor), marks.through(without), kept)
+
+
+def _is_of_attention(factors: Sequence[_Factor], summed: set[str]) -> bool:
+    kinds = {each.marks.kind for each in factors}
+    tokens = [each for each in factors if each.marks.kind == "token"]
+    by_axis = [(each.marks.arrays, each.letters.index(letter)) for each in tokens for letter in summed]
+    if kinds == {"token"}:
+        return all(not _varies(arrays["t"], axis) and _varies(arrays["f"], axis) for arrays, axis in by_axis)
+    return kinds == {"pair", "token"} and all(_varies(arrays["t"], axis) for arrays, axis in by_axis)
+
+
+def _varies(marks: Tensor, axis: int) -> bool:
+    """Whether two known marks differ along an axis; those of what fills a tensor up are not known."""
+    if not marks.numel():
+        return False
+    least = marks.where(marks >= 0, marks.max()).amin(axis)
+    return bool((marks.amax(axis) > least).any())
