@@ -23,7 +23,7 @@ MULTIPLICATIONS = frozenset({"mul", "__mul__", "__rmul__", "multiply"})
 class _Factor:
     """A tensor that is multiplied, without the axes along which it is only repeated. letters: of its axes."""
 
-    seen: TensorSeen
+    recorded: TensorSeen
     tensor: Tensor
     marks: Marks
     letters: str
@@ -42,7 +42,7 @@ def summed_product(product: MarkedOp, total: MarkedOp) -> MarkedOp | None:
         return None
     letters = string.ascii_letters[:rank]
     summed = {letters[axis % rank] for axis in axes}
-    sides = [_factor(product, at, letters, factors[1 - at]) for at in range(len(factors))]
+    sides = [_factor(product, at, letters, factors[1 - at].shape) for at in range(len(factors))]
     a, b = sides
     if a is None or b is None or not summed <= {*a.letters} & {*b.letters} or not _is_of_attention((a, b), summed):
         return None
@@ -50,7 +50,7 @@ def summed_product(product: MarkedOp, total: MarkedOp) -> MarkedOp | None:
     if not joint.is_possible:
         return None
     return replace(
-        total, operation=replace(total.operation, inputs=(a.seen, b.seen)), given=(a.marks, b.marks),
+        total, operation=replace(total.operation, inputs=(a.recorded, b.recorded)), given=(a.marks, b.marks),
         factors=(a.tensor, b.tensor), joint=joint,
     )  # fmt: skip
 
@@ -63,24 +63,25 @@ def _axes(total: MarkedOp) -> Sequence[int] | None:
     return axes if axes and not is_kept and all(isinstance(axis, int) for axis in axes) else None
 
 
-def _factor(product: MarkedOp, at: int, letters: str, other: Tensor) -> _Factor | None:
-    """One of the two that a product multiplies; None: it holds no tokens."""
-    tensor, marks, seen = product.tensors[at], product.given[at], product.inputs[at]
+def _factor(product: MarkedOp, at: int, letters: str, beside: tuple[int, ...]) -> _Factor | None:
+    """One of the two that a product multiplies; None: it holds no tokens. beside: the shape of the other."""
+    tensor, marks, recorded = product.tensors[at], product.given[at], product.inputs[at]
     if marks is None or marks.kind not in ("token", "pair"):
         return None
-    own, others = (
+    axes = letters[len(letters) - tensor.ndim :]
+    sizes = dict(zip(reversed(letters), reversed(beside), strict=False))
         letters[len(letters) - tensor.ndim :],
         dict(zip(reversed(letters), reversed(other.shape), strict=False)),
     )
-    repeated = [axis for axis, each in enumerate(own) if tensor.shape[axis] == 1 and others.get(each, 1) > 1]
+    repeated = [axis for axis, each in enumerate(axes) if tensor.shape[axis] == 1 and sizes.get(each, 1) > 1]
 
     def without(array: Tensor) -> Tensor:
         return array.squeeze(tuple(repeated))
 
-    value = None if seen.value is None else without(seen.value)
-    kept = "".join(each for axis, each in enumerate(own) if axis not in repeated)
+    value = None if recorded.value is None else without(recorded.value)
+    kept = "".join(each for axis, each in enumerate(axes) if axis not in repeated)
     shape = tuple(size for axis, size in enumerate(tensor.shape) if axis not in repeated)
-    return _Factor(replace(seen, shape=shape, value=value), without(tensor), marks.through(without), kept)
+    return _Factor(replace(recorded, shape=shape, value=value), without(tensor), marks.through(without), kept)
 
 
 def _is_of_attention(factors: Sequence[_Factor], summed: set[str]) -> bool:
