@@ -70,9 +70,6 @@ def _factor(product: MarkedOp, at: int, letters: str, beside: tuple[int, ...]) -
         return None
     axes = letters[len(letters) - tensor.ndim :]
     sizes = dict(zip(reversed(letters), reversed(beside), strict=False))
-        letters[len(letters) - tensor.ndim :],
-        dict(zip(reversed(letters), reversed(other.shape), strict=False)),
-    )
     repeated = [axis for axis, each in enumerate(axes) if tensor.shape[axis] == 1 and sizes.get(each, 1) > 1]
 
     def without(array: Tensor) -> Tensor:
