@@ -86,7 +86,11 @@ def _is_of_attention(factors: Sequence[_Factor], summed: set[str]) -> bool:
     tokens = [each for each in factors if each.marks.kind == "token"]
     by_axis = [(each.marks.arrays, each.letters.index(letter)) for each in tokens for letter in summed]
     if kinds == {"token"}:
-        return all(not _varies(arrays["t"], axis) and _varies(arrays["f"], axis) for arrays, axis in by_axis)
+        # of as many queries as keys, each with its own, as along the edges of a graph, other sums are made
+        is_laid_over = factors[0].letters != factors[1].letters
+        return is_laid_over and all(
+            not _varies(arrays["t"], axis) and _varies(arrays["f"], axis) for arrays, axis in by_axis
+        )
     return kinds == {"pair", "token"} and all(_varies(arrays["t"], axis) for arrays, axis in by_axis)
 
 
