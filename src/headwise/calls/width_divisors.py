@@ -17,6 +17,7 @@ __all__ = ["divided", "step_of"]
 
 # a half is what even sizes are for; wider steps make no layer that is quickly built
 LEAST, MOST = 3, 64
+GIVEN = ("head_width", "heads", "key_heads")
 # no axis that is counted otherwise is as long
 WIDE = 24
 
@@ -50,11 +51,11 @@ def _steps(tree: ast.FunctionDef) -> Iterator[int]:
 
 
 def _defaults(tree: ast.FunctionDef) -> dict[str, int]:
-    """The arguments of a function that are whole numbers by default, without widths of heads, which are given."""
+    """The arguments of a function that are whole numbers by default, without heads and their widths, which are given."""
     positional = [*tree.args.posonlyargs, *tree.args.args]
     pairs = [*zip(positional[len(positional) - len(tree.args.defaults) :], tree.args.defaults, strict=True)]
     pairs += [(each, value) for each, value in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True) if value]
-    return {each.arg: _whole(value, {}) for each, value in pairs if init_role(each.arg) != "head_width"}
+    return {each.arg: _whole(value, {}) for each, value in pairs if init_role(each.arg) not in GIVEN}
 
 
 def _whole(node: ast.AST, defaults: dict[str, int]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import isclose, isfinite, prod, sqrt
 from typing import Any
@@ -38,7 +38,8 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     wanted, total = 1 / sqrt(scale.width), scale.total
     if not total:
         return erased(run, scale, wanted, _about(run, scale))
-    late = [each for each in scale.after if each.entry in scale.attention.path and each.value]
+    path = scale.attention.path
+    late = [each for each in scale.after if each.entry in path and each.value and not _is_of_mixture(each.entry, path)]
     if isclose(prod(each.value for each in late), 1, rel_tol=NEAR):
         # what one takes another gives back
         late = []
@@ -128,6 +129,12 @@ def _named(total: float, width: int, sizes: Mapping[str, int]) -> str:
     if isclose(total, float(width), rel_tol=NEAR) or isclose(total, sqrt(model), rel_tol=NEAR):
         return "inverted"
     return next((name for name, value in totals.items() if isclose(total, value, rel_tol=NEAR)), "constant")
+
+
+def _is_of_mixture(entry: MarkedOp, path: Sequence[MarkedOp]) -> bool:
+    """Whether weights are multiplied to be added to others, or taken from them."""
+    takers = [each for each in path if each.at > entry.at and each.taken & entry.results]
+    return any(len([m for m in each.given if m is not None and m.kind == "pair"]) > 1 for each in takers)
 
 
 def _is_scale(value: float, width: int, sizes: Mapping[str, int]) -> bool:
