@@ -27,7 +27,8 @@ from headwise.calls.signature import EMPTY, callee, parameters, starred
 from headwise.calls.size_bindings import Mismatch
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import LEGEND, MORE, bases, is_closed, layout_of, named, spoken
-from headwise.calls.trial import Attempts, mended, told_widths
+from headwise.calls.trial import Attempts
+from headwise.calls.width_repairs import mended, told_widths
 from headwise.recording import Budget
 
 __all__ = ["Bench", "LEARNING"]

@@ -19,7 +19,8 @@ from headwise.calls.plan_variants import with_own_lengths
 from headwise.calls.request import Wish
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import spoken
-from headwise.calls.trial import PROBES, TOKEN_AXES, Attempts, in_single, mended, quiet
+from headwise.calls.trial import PROBES, Attempts, in_single, quiet
+from headwise.calls.width_repairs import TOKEN_AXES, mended
 from headwise.recording import Budget, spent
 
 __all__ = ["learned"]

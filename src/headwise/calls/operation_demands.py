@@ -12,7 +12,7 @@ from torch import Tensor
 from headwise.calls.plan import Plan
 from headwise.calls.roles import init_role
 from headwise.calls.symbols import spoken, width_of
-from headwise.calls.trial import expression_of
+from headwise.calls.width_repairs import expression_of
 
 __all__ = ["Demanded", "Demands", "Unmade", "unmade_in"]
 

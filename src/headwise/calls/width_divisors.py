@@ -51,7 +51,7 @@ def _steps(tree: ast.FunctionDef) -> Iterator[int]:
 
 
 def _defaults(tree: ast.FunctionDef) -> dict[str, int]:
-    """The arguments of a function that are whole numbers by default, without heads and their widths, which are given."""
+    """The arguments of a function that are whole numbers by default, but heads and their widths, which are given."""
     positional = [*tree.args.posonlyargs, *tree.args.args]
     pairs = [*zip(positional[len(positional) - len(tree.args.defaults) :], tree.args.defaults, strict=True)]
     pairs += [(each, value) for each, value in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True) if value]

@@ -1,0 +1,163 @@
+"""Width repairs: what an error tells of how wide an input, or an axis of channels, should have been."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from headwise.calls.plan import Plan, evaluated
+from headwise.calls.symbols import spoken
+
+__all__ = ["TOKEN_AXES", "expression_of", "mended", "told_widths"]
+
+# what the axes of tokens are called
+TOKEN_AXES = ("L", "S")
+ARITHMETIC = re.compile(r"operator, with a bool tensor is not supported")
+LINEAR = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
+PRODUCT = re.compile(r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)")
+ENTRIES = re.compile(r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension (\d+)")
+NORM = re.compile(r"normalized_shape=\[(\d+)\].*got input of size\s*\[(?:\d+, )*(\d+)\]", re.DOTALL)
+CONVOLUTION = re.compile(r"to have (\d+) channels, but got (\d+) channels|running_mean should contain")
+STATISTICS = re.compile(r"running_mean should contain (\d+) elements not (\d+)")
+
+
+def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> list[Plan]:
+    """The plans that the error of a plan suggests, the likeliest first; none where it tells nothing.
+
+    declared: sizes of the constructor that are lengths because the user declares them so: features may be as many.
+    """
+    said_mask = plan.call.get("_mask")
+    if ARITHMETIC.search(str(error)) and isinstance(said_mask, Mapping) and "dtype" not in said_mask:
+        return [replace(plan, call={**plan.call, "_mask": {**said_mask, "dtype": "float"}})]
+    widths, sizes = told_widths(str(error)), plan.sizes(-1)
+    if widths is None:
+        return _beside_weights(plan, str(error), sizes)
+    have, need = widths
+    axis = 1 if CONVOLUTION.search(str(error)) else -1
+    fitting = [
+        name
+        for name, value in plan.call.items()
+        if isinstance(value, list) and len(value) >= abs(axis) + (axis > 0) and _size(value[axis], sizes) == have
+    ]
+    if not fitting:
+        return _joined(plan, have, need, sizes)
+    width = expression_of(need, plan, sizes)
+    out = []
+    shapes = {name: plan.call[name] for name in fitting if axis == 1 and len(plan.call[name]) == 3}
+    turned = [name for name, shape in shapes.items() if shape[-1] == width or shape[1] in TOKEN_AXES]
+    if turned:
+        # channels before tokens
+        call = {n: [v[0], width, v[1]] if n in turned else v for n, v in plan.call.items()}
+        out.append(replace(plan, call=call))
+    for names in [*([[name] for name in fitting]), *([fitting] if len(fitting) > 1 else [])]:
+        call = {
+            name: [*value[:axis], width, *(value[axis + 1 :] if axis > 0 else [])] if name in names else value
+            for name, value in plan.call.items()
+        }
+        if width.isdigit() or width in declared or not any(width in plan.call[name][1:] for name in names):
+            # places that are as many as channels are would be told from them by nothing
+            out.append(replace(plan, call=call))
+    return [*out, *_as_one(plan, have, need, sizes)]
+
+
+def _beside_weights(plan: Plan, text: str, sizes: Mapping[str, int]) -> list[Plan]:
+    """The plans in which an input is as wide as something that the class was built with, beside which it was put."""
+    if (match := ENTRIES.search(text)) is None:
+        return []
+    numbers = [int(match[1]), int(match[2])]
+    # places that are as many as features are would be told from them by nothing
+    names = [value for value in plan.init.values() if isinstance(value, str) and value not in TOKEN_AXES]
+    built = [name for name in names if sizes.get(name) in numbers]
+    out = []
+    for have, need in (numbers, numbers[::-1]):
+        wide = [
+            name for name, value in plan.call.items() if isinstance(value, list) and len(value) == int(match[3]) + 1
+        ]
+        wide = [name for name in wide if _size(plan.call[name][-1], sizes) == have]
+        out += [
+            replace(plan, call={**plan.call, name: [*plan.call[name][:-1], symbol]})
+            for name in wide
+            for symbol in built
+            if sizes[symbol] == need
+        ]
+    return out
+
+
+def _as_one(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[Plan]:
+    """The plan in which two widths of a constructor are one, where one argument is used as both, and is no query."""
+    init = [value for value in plan.init.values() if isinstance(value, str)]
+    free = {
+        symbol.name
+        for symbol in plan.symbols
+        if not symbol.equals and symbol.fixed is None and symbol.meaning == "parameter"
+    }
+    a, b = ([name for name in init if name in free and sizes[name] == size] for size in (have, need))
+    if len(a) != 1 or len(b) != 1 or sum(a[0] in spoken(value) for value in plan.call.values()) != 1:
+        return []
+    return [
+        replace(
+            plan,
+            symbols=tuple(replace(symbol, equals=a[0]) if symbol.name == b[0] else symbol for symbol in plan.symbols),
+        )
+    ]
+
+
+def _joined(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[Plan]:
+    """The plans where two arguments, put side by side, have the width that was needed."""
+    inputs = {name: value for name, value in plan.call.items() if isinstance(value, list)}
+    pairs = [(a, b) for a in inputs for b in inputs if a < b]
+    widths = list(dict.fromkeys(value for value in plan.init.values() if isinstance(value, str)))
+    widths += [f"2*{each}" for each in widths]
+    out = []
+    for a, b in pairs:
+        if _size(inputs[a][-1], sizes) + _size(inputs[b][-1], sizes) != have:
+            continue
+        labels = {symbol.name: symbol.said or symbol.name for symbol in plan.symbols}
+        for x in sorted(widths, key=lambda width: not _resembles(a, width, labels)):
+            for y in widths:
+                if x != y and _size(x, sizes) + _size(y, sizes) == need:
+                    call = {**plan.call, a: [*inputs[a][:-1], x], b: [*inputs[b][:-1], y]}
+                    out.append(replace(plan, call=call))
+    return out
+
+
+def _resembles(argument: str, expression: str, labels: Mapping[str, str]) -> bool:
+    """Whether what an argument is called begins as what a symbol is: `encoder_outputs` and `enc_hid_dim`."""
+    return any(labels.get(name, name)[:3] == argument[:3] for name in spoken(expression))
+
+
+def expression_of(need: int, plan: Plan, sizes: Mapping[str, int]) -> str:
+    """The simplest expression for a size that was needed; the number where there is none."""
+    init = [value for value in plan.init.values() if isinstance(value, str)]
+    symbols = [name for name in sizes if name not in ("B", "L", "S")]
+    names = [*("D" for name in symbols if name == "D"), *init, *symbols]
+    names += [f"{a}*{b}" for a in symbols for b in symbols]
+    names += [f"{factor}*{name}" for factor in (2, 3, 4) for name in symbols]
+    for expression in names:
+        if set(spoken(expression)) <= set(sizes) and _size(expression, sizes) == need:
+            return expression
+    return str(need)
+
+
+def _size(value: Any, sizes: Mapping[str, int]) -> int:
+    try:
+        return evaluated(value, sizes) if isinstance(value, str) else int(value)
+    except (KeyError, SyntaxError, ValueError, TypeError):
+        return -1
+
+
+def told_widths(text: str) -> tuple[int, int] | None:
+    """The size of an axis that came, and the one that was needed."""
+    if match := LINEAR.search(text):
+        return int(match[2]), int(match[3])
+    if match := STATISTICS.search(text):
+        return int(match[1]), int(match[2])
+    if match := CONVOLUTION.search(text):
+        return int(match[2]), int(match[1])
+    if match := NORM.search(text):
+        return int(match[2]), int(match[1])
+    if match := PRODUCT.search(text):
+        return int(match[2]), int(match[1])
+    return None
