@@ -232,6 +232,8 @@ INIT_PARTS = (
 
 CALL_PARTS = (
     (r"^(is|use|return|need|output|has)_|_is_", "flag"),
+    # it weighs whole heads and hides no key
+    (r"heads?_?mask", "none"),
     (r"mask_?bias|bias_?mask", "bias"),
     (r"mask|m[aá]sc|masque|掩码|遮罩|掩膜|屏蔽|(^|_)padding($|_)|(^|_)pad$", "mask"),
     (r"有效长度|长度$", "lengths"),

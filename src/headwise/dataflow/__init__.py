@@ -7,7 +7,8 @@ from headwise.lazy_names import lazy_names
 # each public name, and the file that it comes from
 _HOME = {
     "ATTENTIONS": "propagation", "FAILURES": "propagation", "FRESH": "propagation", "JOINS": "propagation",
-    "LAYERS": "propagation", "LEARNED": "provenance", "NOTHING": "attention_pattern", "SOFTMAXES": "attention",
+    "LAYERS": "propagation", "LEARNED": "provenance", "MULTIPLICATIONS": "summed_products",
+    "NOTHING": "attention_pattern", "SOFTMAXES": "attention",
     "SUMS": "propagation", "TOTALS": "sums_over_tokens", "TRIANGLES": "propagation", "UNKNOWN": "expressions",
     "AttentionOps": "attention", "AttentionPattern": "attention_pattern", "Decoded": "decoder", "Decoder": "decoder",
     "DecodingStep": "decoder", "Einsum": "contractions", "Expressions": "expressions", "Follower": "provenance",
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.runner import run as run
     from headwise.dataflow.sizes import Sizes as Sizes
     from headwise.dataflow.sizes import product as product
+    from headwise.dataflow.summed_products import MULTIPLICATIONS as MULTIPLICATIONS
     from headwise.dataflow.sums_over_tokens import TOTALS as TOTALS
     from headwise.dataflow.sums_over_tokens import TokenSum as TokenSum
     from headwise.dataflow.sums_over_tokens import downstream as downstream

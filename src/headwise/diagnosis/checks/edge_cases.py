@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headwise.calls import Plan
 from headwise.dataflow import AttentionOps, Run, attentions
-from headwise.diagnosis.checks.empty_rows import without_nan
+from headwise.diagnosis.checks.empty_rows import failing_guard, without_nan
 from headwise.diagnosis.checks.stated_uses import is_for_halves
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.faults import FAULT
@@ -47,7 +47,12 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
     if run.failure is None and run.output is not None and bool(run.output.isnan().any()) and all_attentions:
         entry = all_attentions[0].softmax or all_attentions[0].context
         stand_ins = {entry.site: without_nan(entry.function)}
-        out.append(Suspect("mask-empty-row", entry.span, stand_ins))
+        values = {"how": "law"}
+        out.append(
+            Suspect("empty-row-spreads", entry.span, stand_ins, said=values, proved=True, evidence="law")
+            if failing_guard(run)
+            else Suspect("mask-empty-row", entry.span, stand_ins)
+        )
     # what puts a fill right may hide that its number is too large
     halves = [_in_half(plan, way) for way in (rerun, as_written)]
     failures = [half.failure for half in halves if half is not None]

@@ -11,15 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan, call_role, callee, mask_arguments, parameters
-from headwise.dataflow import AttentionOps, Run, attentions, find_pattern
+from headwise.dataflow import MULTIPLICATIONS, AttentionOps, MarkedOp, Run, attentions, find_pattern
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.padding import meets_scores, paddings
+from headwise.diagnosis.checks.stated_uses import may_be_empty
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.recording import Site
 from headwise.source import file_tree, is_installed
 
-__all__ = ["spreading_rows", "without_nan"]
+__all__ = ["failing_guard", "spreading_rows", "without_nan"]
 
 # tokens that a sample has at least: a class may ask for some
 FEWEST = 3
@@ -69,13 +70,40 @@ def spreading_rows(exam: Any) -> list[Suspect]:
         bare: Run = exam.rerun(plan=call.plan, more_change=call.bare)
         if bare.failure is not None or bare.output is None or bool(bare.output.isnan().any()):
             continue
-        sites = [(each.softmax or each.context) for each in attentions(run)]
-        stand_ins: dict[Site, Callable[..., Any]] = {each.site: without_nan(each.function) for each in sites}
-        fixed: Run = exam.rerun(stand_ins, plan=call.plan, more_change=call.change)
-        if fixed.failure is None and fixed.output is not None and not bool(fixed.output.isnan().any()):
-            values = {"how": "law"}
-            return [Suspect("empty-row-spreads", entry.span, stand_ins, said=values, proved=True, evidence="law")]
+        if suspects := _spreading(exam, run, call, entry):
+            return suspects
+    for call in _calls_of_ids(exam, free, is_emptied=True) if may_be_empty(free.target) else ():
+        run = exam.rerun(plan=call.plan, more_change=call.change)
+        met = attentions(run)
+        if run.failure is None and met and failing_guard(run):
+            return _spreading(exam, run, call, met[0].softmax or met[0].context)
     return []
+
+
+def _spreading(exam: Any, run: Run, call: PaddedCall, entry: MarkedOp) -> list[Suspect]:
+    """What spreads from an operation, where weights without NaN keep the whole result from it."""
+    sites = [(each.softmax or each.context) for each in attentions(run)]
+    stand_ins: dict[Site, Callable[..., Any]] = {each.site: without_nan(each.function) for each in sites}
+    fixed: Run = exam.rerun(stand_ins, plan=call.plan, more_change=call.change)
+    if fixed.failure is not None or fixed.output is None or bool(fixed.output.isnan().any()):
+        return []
+    return [Suspect("empty-row-spreads", entry.span, stand_ins, said={"how": "law"}, proved=True, evidence="law")]
+
+
+def failing_guard(run: Run) -> bool:
+    """Whether the NaN of samples without a key is multiplied by 0 to take it away, which it does not: by a 0 for the
+    whole sample, or for each token where words say that a sample may be empty.
+    """
+    is_told = may_be_empty(run.plan.target)
+    for entry in run.seen:
+        values = [tensor.value for tensor in entry.inputs if tensor.value is not None]
+        if entry.last not in MULTIPLICATIONS or len(values) != 2:
+            continue
+        for product, zeros in (values, values[::-1]):
+            is_for_all = zeros.ndim > 1 and all(size == 1 for size in zeros.shape[1:])
+            if (is_for_all or is_told) and bool((product.isnan() & (zeros == 0)).any()):
+                return True
+    return False
 
 
 def _is_lost(run: Run, kept: Tensor) -> bool:
@@ -155,14 +183,15 @@ def _padded_calls(exam: Any, free: Run) -> Iterator[PaddedCall]:
             yield from _calls_of_mask(exam, free, declared)
 
 
-def _calls_of_ids(exam: Any, free: Run) -> Iterator[PaddedCall]:
-    """The calls in which tokens are padding by their numbers."""
+def _calls_of_ids(exam: Any, free: Run, *, is_emptied: bool = False) -> Iterator[PaddedCall]:
+    """The calls in which tokens are padding by their numbers. is_emptied: all those of the first sample."""
     for padding in paddings(free):
         shape = free.named[padding.name].shape
         if not meets_scores(free, padding.entry) or shape[1] <= FEWEST or shape[0] != free.sizes.get("B"):
             continue
         for is_left in (False, True) if _pads_at_left(free.target) else (False,):
             kept = _real_tokens(shape[0], shape[1], is_left=is_left)
+            kept[0] &= not is_emptied
 
             def bare(_: Any, options: dict[str, Any], padding: Any = padding) -> None:
                 tokens = options.get(padding.name)

@@ -93,9 +93,9 @@ def _other_number(run: Run, padding: Padding) -> tuple[Span, str] | None:
 
 
 def paddings(run: Run) -> list[Padding]:
-    """What the tokens of each argument are compared with, each number once."""
+    """What the tokens of each argument are compared with, each number once: where that comes to scores, if it does."""
     names = [name for name, shape in run.plan.call.items() if isinstance(shape, Mapping) and "_ids" in shape]
-    out: list[Padding] = []
+    out: dict[tuple[str, int], Padding] = {}
     for entry in run.seen:
         if entry.name not in COMPARED or len(entry.args) < 2 or not entry.given or entry.given[0] is None:
             continue
@@ -108,10 +108,11 @@ def paddings(run: Run) -> list[Padding]:
             if tokens is None or not is_it or tokens.ndim != 2 or number < 0:
                 continue
             others = tokens[tokens != number]
-            is_new = all((each.name, each.number) != (name, number) for each in out)
-            if others.numel() and is_new and _is_padding(run, entry, name, number):
-                out.append(Padding(name, number, int(others.min()), entry))
-    return out
+            known = out.get((name, number))
+            is_better = known is None or (not meets_scores(run, known.entry) and meets_scores(run, entry))
+            if others.numel() and is_better and _is_padding(run, entry, name, number):
+                out[name, number] = Padding(name, number, int(others.min()), entry)
+    return list(out.values())
 
 
 def _is_padding(run: Run, entry: MarkedOp, name: str, number: int) -> bool:

@@ -31,6 +31,9 @@ def regrouped_tokens(run: Run) -> list[Suspect]:
         is_mixed = (is_image or _is_convolved(run, view)) and _mixes_channels(view)
         if is_mixed or (is_image and _is_of_grid(view) and _reorders(view.inputs[0].shape, view.outputs[0].shape)):
             return [Suspect("tokens-regrouped", view.span, proved=True)]
+    for view in (op for op in run.seen if op.last in VIEWS and op.inputs and op.outputs):
+        if _takes_apart(run, view):
+            return [Suspect("tokens-regrouped", view.span, proved=True)]
     grid = _grid(run)
     if grid is None:
         return _in_runs(run)
@@ -77,6 +80,19 @@ def _groups(entry: MarkedOp, size: int) -> bool:
     if entry.last not in VIEWS or marks is None or marks.kind != "token" or len(marks.shape) != GROUPED:
         return False
     return marks.shape[1] == size and _follow_one_another(place_of(marks.arrays["t"])[..., 0])
+
+
+def _takes_apart(run: Run, view: MarkedOp) -> bool:
+    """Whether a view of tokens names axes in another order than they lie in, other than those of heads."""
+    marks, before, after = view.given[0], view.inputs[0].shape, view.outputs[0].shape
+    if marks is None or marks.kind != "token" or max(len(before), len(after)) <= GROUPED:
+        return False
+    f, heads = marks.arrays["f"], {run.sizes[name] for name in ("H", "Hkv") if name in run.sizes}
+    has_heads = any(size in heads and not is_constant(f, axis) for axis, size in enumerate(before))
+    if has_heads or len({*before}) < len(before) or prod(before[1:]) == prod(after[1:]):
+        return False
+    blocks = [(a, b) for a, b in _blocks(before, after) if len(a) > 1 and len(b) > 1]
+    return any(_is_made_of(a, b) or _is_made_of(b, a) for a, b in blocks)
 
 
 def _is_of_grid(entry: MarkedOp) -> bool:

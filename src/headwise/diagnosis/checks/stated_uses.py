@@ -13,7 +13,7 @@ from headwise.calls import parameters
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.source import constructors, file_tree, is_installed
 
-__all__ = ["is_for_chunks", "is_for_halves", "trains_by_segments"]
+__all__ = ["is_for_chunks", "is_for_halves", "may_be_empty", "trains_by_segments"]
 
 HALF = re.compile(r"\.half\(\)|\bfp16\b|\bfloat16\b|\bhalf[- ]precision\b|半精度")
 CHUNK = re.compile(
@@ -25,6 +25,12 @@ CHUNK = re.compile(
 SEGMENTS = re.compile(
     r"truncated (?:bptt|back-?prop)|\btbptt\b|\bstep per (?:segment|chunk|window)|\btrain\w*\b.*\b(?:segment|chunk) by "
     r"(?:segment|chunk)\b|逐段训练|截断的?反向传播",
+    re.IGNORECASE,
+)
+EMPTY = re.compile(
+    r"\b(?:is|be|are|with|an?|has|have)\b[^.]*\bempty\b|\bempty (?:histor|sequence|set|context|memor|session|document)"
+    r"|\bcold[- ]start|\bmay be (?:0|zero|none)\b|\b(?:without|with no|has no|have no) (?:any )?(?:photos?|images?|hits"
+    r"|neighbou?rs|edges|history|items|keys|tokens|objects|passages|context)|空的?(?:历史|序列|集合)|可以?为空|可能为空",
     re.IGNORECASE,
 )
 DENIED = re.compile(
@@ -42,6 +48,11 @@ def is_for_halves(target: Any) -> bool:
 def is_for_chunks(target: Any) -> bool:
     """Whether a class says that several tokens may come after those that a cache holds."""
     return _says(target, CHUNK)
+
+
+def may_be_empty(target: Any) -> bool:
+    """Whether a class says that a sample may hold nothing to attend to."""
+    return _says(target, EMPTY)
 
 
 def trains_by_segments(target: Any) -> bool:

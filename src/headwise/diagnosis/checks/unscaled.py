@@ -30,7 +30,7 @@ def is_unscaled(run: Run, scale: Scale) -> bool:
     scores = scale.attention.scores
     is_option = scores is not None and has_root_option(run, scores)
     return is_option or any(
-        rule(run, scale) for rule in (_is_convolved, _is_bilinear, _is_aligned, _is_of_tables)
+        rule(run, scale) for rule in (_is_convolved, _is_bilinear, _is_of_values, _is_aligned, _is_of_tables)
     )  # fmt: skip
 
 
@@ -60,6 +60,29 @@ def _is_bilinear(run: Run, scale: Scale) -> bool:
         return False
     is_one = k.projection is None or (q.projection is None and q.source != k.source)
     return is_one and v.projection is None and k.source is not None and k.source == v.source
+
+
+def _is_of_values(run: Run, scale: Scale) -> bool:
+    """Whether keys are the values themselves, as states of an encoder in a whole model, with at most one matrix between
+    queries and keys (Luong et al. 2015, arXiv:1508.04025, equation 8).
+    """
+    steps = {
+        side.name: [each for each in chain_of(run, side.entry, side.operand) if not each.is_movement]
+        for side in sides(scale.attention)
+    }
+    if not all(steps.get(name) for name in "qkv"):
+        return False
+    values = steps["v"][-1].results
+    at = next((at for at, each in enumerate(steps["k"]) if each.results & values), None)
+    if at is None:
+        return False
+    between = [each for each in steps["k"][at + 1 :] if _is_learned(each)]
+    return not between or (len(between) == 1 and not _is_learned(steps["q"][-1]))
+
+
+def _is_learned(entry: MarkedOp) -> bool:
+    """Whether an operation is a product with weights."""
+    return entry.joint is not None and any(isinstance(each, nn.Parameter) for each in entry.tensors)
 
 
 def _is_aligned(run: Run, scale: Scale) -> bool:
