@@ -48,6 +48,8 @@ LENGTHS = frozenset({
     "k_len", "tgt_len", "src_len", "seqlen",
 })  # fmt: skip
 # the height and the width of an image
+# what is translated, and what it is translated to, as arguments are called
+LANGUAGES = (("src", "source"), ("tgt", "trg", "target"))
 SIDES = {"h": "h", "w": "w", "height": "h", "width": "w", "x": "h", "y": "w"}
 CHANNELS = ("in_chans", "in_channels", "channels", "num_channels", "n_channels", "c")
 # what stands behind the shape of whole numbers
@@ -189,7 +191,10 @@ def _symbols(
     # what stands behind the tokens of inputs and nowhere else is a width, whatever it is called
     has_features = max(map(len, inputs), default=0) > 2
     widths = {parts[-1] for parts in inputs if has_features and len(parts) > 1} - inner
-    lengths, counted = list[str](), _counted(axes)
+    # what is translated are the keys of what it is translated to, in whatever order they come
+    sides = [[parts for name, parts in axes.items() if name.startswith(side)] for side in LANGUAGES]
+    into = [part for parts in sides[1] if sides[0] for part in parts if part.lower() not in batch]
+    lengths, counted = into[:1], _counted(axes)
 
     def symbol(part: str) -> Any:
         low = part.lower()

@@ -64,13 +64,30 @@ def _projected(joint: Einsum, a: Marks | None, b: Marks | None, shape: tuple[int
         return marks.through(lambda array: joint.spread(array, letters, shape))
     t = marks.arrays["t"]
     for letter in joint.summed:
-        if not is_constant(t, letters.index(letter)):
+        axis = letters.index(letter)
+        if not is_constant(t, axis):
+            if (pair := _side_by_side(t, axis)) is not None:
+                ends = [joint.spread(end, letters, shape) for end in pair]
+                heads = joint.spread(torch.zeros_like(t), letters, shape)
+                return Marks("pair", {"x": beside(*ends), "y": beside(*ends[::-1]), "h": heads})
             t = torch.full_like(t, -1)
     sizes = [size if each in joint.out else 1 for each, size in zip(weight_letters, weight.shape, strict=True)]
     features = joint.spread(torch.arange(prod(sizes)).reshape(sizes), weight_letters, shape)
     if any(letter in joint.out and not is_constant(marks.arrays["f"], letters.index(letter)) for letter in letters):
         features = numbered(joint.spread(marks.arrays["f"], letters, shape), features)
     return Marks("token", {"t": joint.spread(t, letters, shape), "f": features})
+
+
+def _side_by_side(t: Tensor, axis: int) -> tuple[Tensor, Tensor] | None:
+    """The two tokens whose features lie one after the other along an axis, where one of them is laid beside several, as
+    where a score is computed of both (Bahdanau et al. 2014, arXiv:1409.0473); None: it is not so.
+    """
+    first, last = t.narrow(axis, 0, 1), t.narrow(axis, -1, 1)
+    is_of_two = bool(((t == first) | (t == last)).all()) and int((t.diff(dim=axis) != 0).sum(axis).max()) <= 1
+    sides = [(a, b, other) for a, b in ((first, last), (last, first)) for other in range(t.ndim) if other != axis]
+    if not is_of_two or not any(is_constant(a, other) and not is_constant(b, other) for a, b, other in sides):
+        return None
+    return first.expand_as(t), last.expand_as(t)
 
 
 def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:

@@ -1,0 +1,71 @@
+"""Views of tokens that name axes in another order than they lie in, in whole models; each beside the same put right."""
+
+import pytest
+
+from tests.diagnosis.written import HEAD, blamed_in, marked
+
+MIX = (
+    HEAD
+    + """
+
+class Mix(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.three, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.three(x).chunk(3, -1))
+        y = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v
+        return self.out(y.transpose(1, 2).flatten(2))
+"""
+)
+VIDEO = """
+
+class Video(nn.Module):
+    # video: (batch, frames, places, width)
+
+    def __init__(self, width=24, heads=3):
+        super().__init__()
+        self.time, self.space = Mix(width, heads), Mix(width, heads)
+
+    def forward(self, video):
+        b, t, s, c = video.shape
+        y = self.time(video.transpose(1, 2).reshape(b * s, t, c))
+        x = video + {back}  # <-
+        return x + self.space(x.reshape(b * t, s, c)).reshape(b, t, s, c)
+"""
+SERIES = """
+
+class Series(nn.Module):
+    "x: (batch, length, channels)."
+
+    def __init__(self, channels, patch_len=8, width=24, heads=3):
+        super().__init__()
+        self.patch, self.enter, self.mix = patch_len, nn.Linear(patch_len, width), Mix(width, heads)
+        self.scale = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x):
+        b, _, c = x.shape
+        y = self.enter((x * self.scale).unfold(1, self.patch, self.patch))
+        n = y.shape[1]
+        y = {rows}  # <-
+        return self.mix(y).reshape(b, c, n, -1).mean(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("back", "kinds"),
+    [("y.reshape(b, t, s, c)", ["tokens-regrouped"]), ("y.reshape(b, s, t, c).transpose(1, 2)", [])],
+)
+def test_what_is_put_back_in_another_order_of_axes_is_told(back, kinds):
+    source = MIX + VIDEO.replace("{back}", back)
+    assert blamed_in(source, "Video") == [each for kind in kinds for each in marked(source, kind)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "kinds"),
+    [("y.reshape(b * c, n, -1)", ["tokens-regrouped"]), ("y.transpose(1, 2).reshape(b * c, n, -1)", [])],
+)
+def test_channels_that_are_taken_for_samples_without_being_moved_first_are_told(rows, kinds):
+    source = MIX + SERIES.replace("{rows}", rows)
+    assert blamed_in(source, "Series") == [each for kind in kinds for each in marked(source, kind)]
