@@ -191,6 +191,8 @@ def _symbols(
     # what stands behind the tokens of inputs and nowhere else is a width, whatever it is called
     has_features = max(map(len, inputs), default=0) > 2
     widths = {parts[-1] for parts in inputs if has_features and len(parts) > 1} - inner
+    # of states and of actions, of which each has features of its own
+    many = {parts[-1] for parts in inputs if len(parts) > 2} - inner
     # what is translated are the keys of what it is translated to, in whatever order they come
     sides = [[parts for name, parts in axes.items() if name.startswith(side)] for side in LANGUAGES]
     into = [part for parts in sides[1] if sides[0] for part in parts if part.lower() not in batch]
@@ -219,7 +221,8 @@ def _symbols(
         for name, among in (("B", batch), ("D", WIDTH), ("H", {*HEADS, "h"}), ("d", HEAD_WIDTH)):
             if low in among and not (name == "D" and part in counted):
                 return name
-        is_width = WIDE.search(low) or (part in widths and low not in LENGTHS and len(inputs) > 1)
+        is_told = low not in LENGTHS or (part in many and len(many) > 1)
+        is_width = WIDE.search(low) or (part in widths and is_told and len(inputs) > 1)
         if is_width and part not in counted:
             # a letter may stand for something else
             return low if len(low) > 1 else f"{low}_dim"

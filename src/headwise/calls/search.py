@@ -43,6 +43,8 @@ __all__ = ["Search"]
 LAST = (ONE_STEP, VECTOR)
 TRIANGLES = frozenset({"tril", "tril_", "triu", "triu_"})
 SPARE = 6
+# work that is left for the masks of a call that was found late
+MASKING = 12_500
 MOST_AXES = 8
 WANTING = ("None", "not bool", "got (bool", "'bool' object")
 
@@ -83,6 +85,7 @@ class Search:
         base = base or bench.degenerate
         if base is None:
             return Found((), self._failures(), bench.ran.has_nan)
+        bench.budget = Budget(max(bench.budget.left, MASKING))
         base = self._freed(loosened(base, bench.named, bench.runs) if self.wish.fixed else base)
         ways = ((self._masked(plan), plan) for plan in self._settings(base))
         plans = [each for pair in ways for each in pair if each is not None]
