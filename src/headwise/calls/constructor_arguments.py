@@ -63,10 +63,11 @@ class _Writer:
     def __init__(self, variant: Variant, reading: Reading) -> None:
         self.variant, self.reading = variant, reading
         self.symbols: dict[str, Named] = {}
+        self.defaults: dict[str, Any] = {}
 
     def draft(self, params: Sequence[inspect.Parameter]) -> Draft:
         """The values of the parameters."""
-        variant = self.variant
+        variant, self.defaults = self.variant, {param.name: param.default for param in params}
         values = {parameter.name: self._value(parameter, variant.roles[parameter.name]) for parameter in params}
         if variant.is_even:
             for name, symbol in {"d": LEGEND["d"], **self.symbols}.items():
@@ -154,17 +155,17 @@ class _Writer:
     def _size(self, param: inspect.Parameter, role: str) -> Any:
         if role == "length" and self.variant.exact:
             return "L"
-        if sides := SIDES.get(self.reading.counts.get(param.name, 0)):
+        if sides := SIDES.get(self._count(param.name)):
             names = [self._symbol(param.name, f"{param.name}_{side}", "parameter") for side in sides]
-            window = next((name for name, other_role in self.variant.roles.items() if other_role == "window"), "")
+            window = self._named("window")
             if role in ("image", "grid") and window:
                 # an image is cut into windows, which may have sides of their own
-                has_sides = self.reading.counts.get(window, 0) == len(sides)
+                has_sides = self._count(window) == len(sides)
                 for name, side, times in zip(names, sides, COUNTS, strict=False):
                     divisor = f"{window}_{side}" if has_sides else window
                     self.symbols[name] = replace(self.symbols[name], equals=f"{times}*{divisor}")
             return {"_tuple": names}
-        patch = next((name for name, other_role in self.variant.roles.items() if other_role == "patch"), "")
+        patch = self._named("patch")
         if role == "image" and patch:
             self.symbols[param.name] = Named(param.name, "parameter", param.name, equals=f"n*{patch}")
             return f"n*{patch}"
@@ -172,6 +173,14 @@ class _Writer:
         if role == "length" and patch:
             self.symbols[name] = replace(self.symbols[name], equals=f"n*{patch}")
         return name
+
+    def _count(self, name: str) -> int:
+        """How many sizes a parameter holds: one by default is one, whatever a class inside has; 0: it is not known."""
+        return 0 if type(self.defaults.get(name)) is int else self.reading.counts.get(name, 0)
+
+    def _named(self, role: str) -> str:
+        """The parameter of a role; "": there is none."""
+        return next((name for name, each in self.variant.roles.items() if each == role), "")
 
     def _symbol(self, parameter: str, name: str, meaning: str, least: int = 0) -> str:
         is_small = init_role(parameter) in ("window", "image", "patch")

@@ -13,6 +13,7 @@ __all__ = ["arranged", "home_of", "is_counted", "nudges", "reached_by", "uses"]
 # what makes of a mask the numbers that are added to scores
 MOVES = frozenset({"pad", "roll", "cat", "concat", "concatenate"})
 FILLS = frozenset({"*", "*=", "mul", "mul_", "masked_fill", "masked_fill_", "where"})
+COPIES = frozenset({"stack", "cat", "concat", "concatenate", "repeat", "tile", "repeat_interleave"})
 # a change of scores that hides nothing
 LITTLE = 1e-3
 # what gives a mask the shape or the kind of something else
@@ -68,7 +69,10 @@ def home_of(run: Run, kind: str, entry: MarkedOp | None, reached: set[int]) -> S
         lost = [maker for maker in makers if maker.last in SUMS or maker.name == "index"]
         fewer = [op for op in lost if op.outputs
                  and prod(op.outputs[0].shape) < prod(op.inputs[0].shape)]  # fmt: skip
-        return fewer[0].span if fewer else None
+        # each token of one time has become several, in another order than those that it is for
+        more = [op for op in makers if op.last in COPIES and op.outputs and op.inputs[0].number in reached
+                and prod(op.outputs[0].shape) > prod(op.inputs[0].shape)]  # fmt: skip
+        return fewer[0].span if fewer else more[-1].span if more else None
     return None
 
 

@@ -86,7 +86,7 @@ def _mask_of(run: Run, attention: AttentionOps) -> MarkedOp | None:
     for entry in (op for op in reversed(attention.path) if op.joint is None):
         chain = list(made_from(run, [entry]))
         if chain and not any(id(each) in learned for maker in chain for each in maker.tensors):
-            return next((maker for maker in chain if not maker.is_movement), None)
+            return next((maker for maker in chain if not maker.is_movement), entry)
     return None
 
 
