@@ -71,3 +71,16 @@ def test_a_size_of_a_constructor_is_a_multiple_of_the_one_that_must_divide_it():
 
 def test_channels_of_a_convolution_stand_before_the_tokens():
     assert best(windowed.Spectra).call == {"x": ["B", "80", "L"]}
+
+
+def test_a_window_that_is_one_number_by_default_is_one_whatever_a_class_inside_takes():
+    plan = best(windowed.Scalar)
+    height, width, side = sizes_of(plan, "input_resolution_h", "input_resolution_w", "window_size")
+    assert plan.init["window_size"] == "window_size"
+    assert (height % side, width % side) == (0, 0)
+
+
+def test_heads_by_default_divide_no_width_but_their_own():
+    plan = best(windowed.Grouped)
+    assert max(plan.sizes(probe)["d"] for probe in range(4)) < 24
+    assert all(plan.sizes(probe)["D"] == plan.sizes(probe)["H"] * plan.sizes(probe)["d"] for probe in range(4))

@@ -69,3 +69,30 @@ def test_what_is_put_back_in_another_order_of_axes_is_told(back, kinds):
 def test_channels_that_are_taken_for_samples_without_being_moved_first_are_told(rows, kinds):
     source = MIX + SERIES.replace("{rows}", rows)
     assert blamed_in(source, "Series") == [each for kind in kinds for each in marked(source, kind)]
+
+
+STEPS = """
+
+class Steps(nn.Module):
+    # states: (batch, time, width), actions: (batch, time, width), attention_mask: (batch, time), True at real steps
+
+    def __init__(self, width=24, heads=3):
+        super().__init__()
+        self.heads, self.three, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, states, actions, attention_mask=None):
+        b, t, c = states.shape
+        x = torch.stack((states, actions), dim=2).reshape(b, 2 * t, c)
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.three(x).chunk(3, -1))
+        s = q @ k.mT * q.shape[-1] ** -0.5
+        if attention_mask is not None:
+            seen = torch.stack((attention_mask, attention_mask), dim={axis}).reshape(b, 2 * t)  # <-
+            s = s.masked_fill(~seen[:, None, None], -1e9)
+        return self.out((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+
+
+@pytest.mark.parametrize(("axis", "kinds"), [("1", ["mask-broadcast"]), ("2", [])])
+def test_a_mask_of_steps_that_is_laid_over_their_tokens_in_another_order_is_told_there(axis, kinds):
+    source = HEAD + STEPS.replace("{axis}", axis)
+    assert blamed_in(source, "Steps") == [each for kind in kinds for each in marked(source, kind)]

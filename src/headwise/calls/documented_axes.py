@@ -193,10 +193,7 @@ def _symbols(
     widths = {parts[-1] for parts in inputs if has_features and len(parts) > 1} - inner
     # of states and of actions, of which each has features of its own
     many = {parts[-1] for parts in inputs if len(parts) > 2} - inner
-    # what is translated are the keys of what it is translated to, in whatever order they come
-    sides = [[parts for name, parts in axes.items() if name.startswith(side)] for side in LANGUAGES]
-    into = [part for parts in sides[1] if sides[0] for part in parts if part.lower() not in batch]
-    lengths, counted = into[:1], _counted(axes)
+    lengths, counted = _translated(axes, batch), _counted(axes)
 
     def symbol(part: str) -> Any:
         low = part.lower()
@@ -232,6 +229,12 @@ def _symbols(
         return ("L", "S")[at] if at < len(("L", "S")) else low
 
     return {name: [symbol(part) for part in parts] for name, parts in axes.items()}
+
+
+def _translated(axes: Mapping[str, Sequence[str]], batch: Collection[str]) -> list[str]:
+    """The length of what is translated to, of the queries, in whatever order both come; none where nothing is."""
+    sources, targets = ([parts for name, parts in axes.items() if name.startswith(side)] for side in LANGUAGES)
+    return [part for parts in targets if sources for part in parts if part.lower() not in batch][:1]
 
 
 def _counted(axes: Mapping[str, Sequence[str]]) -> set[str]:

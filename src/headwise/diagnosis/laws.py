@@ -17,7 +17,6 @@ from headwise.diagnosis.checks.batch_leak import mask_leaks, sample_leaks, tells
 from headwise.diagnosis.checks.causal_intent import wants_causal
 from headwise.diagnosis.checks.crossed_positions import crossed_positions
 from headwise.diagnosis.checks.cut_inputs import cut_inputs
-from headwise.diagnosis.checks.discarded_results import discarded_results
 from headwise.diagnosis.checks.dropout import dropping_suspects, has_dropout
 from headwise.diagnosis.checks.edge_cases import edge_suspects, half_suspects
 from headwise.diagnosis.checks.generation_window import window_suspects
@@ -25,52 +24,37 @@ from headwise.diagnosis.checks.gradients import is_for_inference
 from headwise.diagnosis.checks.grouped_heads import raising_groups
 from headwise.diagnosis.checks.head_divisibility import dividing_suspects
 from headwise.diagnosis.checks.head_split import missing_projection
-from headwise.diagnosis.checks.idle_masks import unmet_conditions, unread_masks_of
+from headwise.diagnosis.checks.idle_masks import unmet_conditions
 from headwise.diagnosis.checks.inputs import ignored_inputs, shared_projections
-from headwise.diagnosis.checks.joined_heads import joined_heads
 from headwise.diagnosis.checks.key_permutation import permuting_suspects
 from headwise.diagnosis.checks.later_tokens import later_tokens
 from headwise.diagnosis.checks.mask_arguments import default_suspects, doubled_masks
-from headwise.diagnosis.checks.norm_axis import norm_suspects
 from headwise.diagnosis.checks.notes import unusual_notes
-from headwise.diagnosis.checks.offset_tables import shared_offsets
 from headwise.diagnosis.checks.parameters import (
     cut_gradients,
     cut_paths,
-    unregistered,
     unused_parameters,
     unused_suspects,
     without_gradient,
 )
 from headwise.diagnosis.checks.plain_tensors import plain_tensors
 from headwise.diagnosis.checks.position_terms import position_suspects
-from headwise.diagnosis.checks.regrouped_tokens import regrouped_tokens
-from headwise.diagnosis.checks.residuals import doubled_residuals, dropped_residuals, normed_residuals
 from headwise.diagnosis.checks.rotary import rotating_suspects
 from headwise.diagnosis.checks.second_generation import generation_suspects
-from headwise.diagnosis.checks.shared_layers import shared_layers
 from headwise.diagnosis.checks.shifted_losses import shown_targets
 from headwise.diagnosis.checks.side_effects import BEFORE, changed_arguments, left_over
-from headwise.diagnosis.checks.single_entries import single_entries
 from headwise.diagnosis.checks.single_sample import single_sample_suspects
 from headwise.diagnosis.checks.state_dict import saving_suspects
 from headwise.diagnosis.checks.step_methods import step_methods
 from headwise.diagnosis.checks.subsampled_lengths import unscaled_lengths
 from headwise.diagnosis.checks.table_columns import mixed_columns
 from headwise.diagnosis.checks.training_step import step_suspects
-from headwise.diagnosis.checks.unread_attentions import unread_attentions
 from headwise.diagnosis.checks.unread_parts import unread_parts
 from headwise.diagnosis.checks.unused_projections import discarded
 from headwise.diagnosis.checks.visible_padding import visible_padding, visible_pads
-from headwise.diagnosis.checks.whole_models import (
-    batch_place_suspects,
-    causal_crossing_suspects,
-    constant_place_suspects,
-    crossing_suspects,
-    unread_masks,
-)
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.one_run import ANY, WHOLE
 from headwise.diagnosis.plans.mask_variants import ChangedPlan, looks_back
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import weighed_sums
@@ -78,19 +62,6 @@ from headwise.recording import Site
 
 __all__ = ["law_suspects", "model_suspects"]
 
-# what is seen in one run of a whole model, each under the name of its part
-WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
-    ("parameters", shared_layers), ("rotation", norm_suspects), ("heads", regrouped_tokens),
-    ("samples", batch_place_suspects), ("samples", constant_place_suspects), ("inputs", crossing_suspects),
-    ("causal", causal_crossing_suspects), ("mask", unread_masks), ("residual", doubled_residuals),
-    ("residual", dropped_residuals), ("residual", normed_residuals), ("inputs", unread_attentions),
-    ("scores", shared_offsets),
-)  # fmt: skip
-# and what is seen in one of any class, whether an attention was found in it or not
-ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
-    ("calls", discarded_results), ("weights", single_entries), ("weights", joined_heads),
-    ("mask", unread_masks_of), ("parameters", unregistered),
-)  # fmt: skip
 # as they are told where none could be tried
 LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
 

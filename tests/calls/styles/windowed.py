@@ -176,3 +176,53 @@ class Spectra(nn.Module):
     def forward(self, x):
         y = self.front(x).transpose(1, 2)
         return self.mix(y, y, y)[0]
+
+
+class Scalar(nn.Module):
+    """Its own window is one number, which a class inside is built with twice."""
+
+    def __init__(self, dim, input_resolution, num_heads, window_size=7):
+        super().__init__()
+        self.input_resolution, self.window_size = input_resolution, window_size
+        if min(input_resolution) <= window_size:
+            self.window_size = min(input_resolution)
+        self.mix = Squares(dim, (self.window_size, self.window_size), num_heads)
+
+    def forward(self, x):
+        height, width = self.input_resolution
+        batch, length, dim = x.shape
+        assert length == height * width, "as many tokens as the image has"
+        side = self.window_size
+        x = x.view(batch, height // side, side, width // side, side, dim).transpose(2, 3)
+        y = self.mix(x.reshape(-1, side * side, dim)).view(x.shape).transpose(2, 3)
+        return y.reshape(batch, height * width, dim)
+
+
+class Squares(nn.Module):
+    """Attention in windows with a bias of each pair of places."""
+
+    def __init__(self, dim, window_size, num_heads):
+        super().__init__()
+        area = window_size[0] * window_size[1]
+        self.bias = nn.Parameter(torch.zeros(num_heads, area, area))
+        self.heads, self.qkv, self.out = num_heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        y = (q @ k.mT * q.shape[-1] ** -0.5 + self.bias).softmax(-1) @ v
+        return self.out(y.transpose(1, 2).flatten(2))
+
+
+class Grouped(nn.Module):
+    """Heads by default divide nothing: they are given."""
+
+    def __init__(self, dim=64, n_heads=8, n_kv=2):
+        super().__init__()
+        self.heads, self.kv, self.part = n_heads, n_kv, dim // n_heads
+        self.q, self.two = nn.Linear(dim, dim), nn.Linear(dim, 2 * n_kv * self.part)
+
+    def forward(self, x):
+        q = self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k, v = (y.unflatten(-1, (self.kv, -1)).transpose(1, 2) for y in self.two(x).chunk(2, -1))
+        k, v = (y.repeat_interleave(self.heads // self.kv, dim=1) for y in (k, v))
+        return ((q @ k.mT * self.part**-0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)

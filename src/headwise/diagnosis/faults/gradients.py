@@ -108,7 +108,7 @@ FAULTS = (
             (DROPOUT, f"        self.previous = 0.0\n{DROPOUT}"),
             (RETURN, "previous, self.previous = self.previous, context.mean()\n"
              "        return self.out_proj(context.flatten(2)) + 0.0 * previous"),
-            at="0.0 * previous",
+            at="context.mean()",
         ),
         Words(
             "The second step of training raises: a tensor that was computed once is used again after its graph was "

@@ -1,12 +1,18 @@
 """Faults of a mask: which keys it lets a query attend to, and how it meets the scores."""
 
 from headwise.diagnosis.faults.fault import FAULT, NOTE, WARNING, Fault, Template, Words
-from headwise.diagnosis.faults.templates import CROSS, IMPORTS, INIT
+from headwise.diagnosis.faults.templates import CROSS, IMPORTS, INIT, SELF
 
 __all__ = ["FAULTS"]
 
 FILL = "scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)"
 MASKED = f"        if mask is not None:\n            {FILL}\n"
+DROPOUT = "        weights = self.dropout"
+# each token sees the others alone
+OTHERS = (
+    "        own = torch.eye(x.shape[1], dtype=torch.bool, device=x.device)\n"
+    "        scores = scores.masked_fill(own, float('-inf'))\n"
+)
 # heads in the batch axis
 MERGED = Template(
     "MERGED",
@@ -104,6 +110,21 @@ FAULTS = (
             '用 float("-inf") 或 torch.finfo(scores.dtype).min 填充。',
         ),
         has_patch=True,
+    ),
+    Fault(
+        "mask-bounded", FAULT, "law",
+        SELF((DROPOUT, f"{OTHERS}        scores = 5 * torch.tanh(scores / 5)\n{DROPOUT}"), at="torch.tanh"),
+        Words(
+            "Scores that were masked are bounded here, so that the softmax does not turn them into 0.",
+            "Masked keys get up to {leak} of the weight of a query.",
+            "Bound the scores first, and mask them after that.",
+        ),
+        Words(
+            "掩码之后的分数在这里又被限制了范围，经过 softmax 不会变成 0。",
+            "被遮住的键最多占一个查询 {leak} 的权重。",
+            "先限制分数的范围，再加掩码。",
+        ),
+        general="mask-weak-fill",
     ),
     Fault(
         "mask-multiplied", FAULT, "formula",

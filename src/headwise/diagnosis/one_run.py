@@ -1,0 +1,43 @@
+"""One run: the checks that see what is wrong in a single run, and ask for no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headwise.dataflow import Run
+from headwise.diagnosis.checks.bounded_fills import bounded_fills
+from headwise.diagnosis.checks.discarded_results import discarded_results
+from headwise.diagnosis.checks.idle_masks import unread_masks_of
+from headwise.diagnosis.checks.joined_heads import joined_heads
+from headwise.diagnosis.checks.norm_axis import norm_suspects
+from headwise.diagnosis.checks.offset_tables import shared_offsets
+from headwise.diagnosis.checks.parameters import unregistered
+from headwise.diagnosis.checks.regrouped_tokens import regrouped_tokens
+from headwise.diagnosis.checks.residuals import doubled_residuals, dropped_residuals, normed_residuals
+from headwise.diagnosis.checks.shared_layers import shared_layers
+from headwise.diagnosis.checks.single_entries import single_entries
+from headwise.diagnosis.checks.unread_attentions import unread_attentions
+from headwise.diagnosis.checks.whole_models import (
+    batch_place_suspects,
+    causal_crossing_suspects,
+    constant_place_suspects,
+    crossing_suspects,
+    unread_masks,
+)
+from headwise.diagnosis.suspects import Suspect
+
+__all__ = ["ANY", "WHOLE"]
+
+# of a whole model, each under the name of its part
+WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
+    ("parameters", shared_layers), ("rotation", norm_suspects), ("heads", regrouped_tokens),
+    ("samples", batch_place_suspects), ("samples", constant_place_suspects), ("inputs", crossing_suspects),
+    ("causal", causal_crossing_suspects), ("mask", unread_masks), ("residual", doubled_residuals),
+    ("residual", dropped_residuals), ("residual", normed_residuals), ("inputs", unread_attentions),
+    ("scores", shared_offsets),
+)  # fmt: skip
+# of any class, whether an attention was found in it or not
+ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
+    ("calls", discarded_results), ("weights", single_entries), ("weights", joined_heads),
+    ("mask", unread_masks_of), ("mask", bounded_fills), ("parameters", unregistered),
+)  # fmt: skip
