@@ -46,3 +46,45 @@ def test_a_window_of_the_first_tokens_is_no_memory_of_a_segment(kind, faults):
     assert [fault.kind for fault in found.faults] == faults
     assert all("keys = k[:, :, kept]" in fault.source for fault in found.faults)
     assert found.verdict == ("faulty" if faults else "sound")
+
+
+def turned(x, start):
+    """Pairs of features turned by an angle for each place, the first of which is `start`."""
+    half = x.shape[-1] // 2
+    angles = torch.arange(start, start + x.shape[2])[:, None] * 10_000.0 ** (-torch.arange(half) / half)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], dim=-1)
+
+
+class Counted(Rolling):
+    """Its places are counted from the first token, however many are kept."""
+
+    def start(self, state):
+        return state["seen"]
+
+    def forward(self, x, state=None):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        start = 0 if state is None else self.start(state)
+        q, k = turned(q, start), turned(k, start)
+        if state is not None:
+            k, v = torch.cat([state["k"], k], 2), torch.cat([state["v"], v], 2)
+        distance = torch.arange(k.shape[2] - x.shape[1], k.shape[2])[:, None] - torch.arange(k.shape[2])
+        scores = q @ k.transpose(-2, -1) / sqrt(q.shape[-1])
+        scores = scores.masked_fill((distance < 0) | (distance >= self.window), float("-inf"))
+        context = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        seen = x.shape[1] + (0 if state is None else state["seen"])
+        return self.out(context), {"k": k[:, :, -self.window :], "v": v[:, :, -self.window :], "seen": seen}
+
+
+class Shortened(Counted):
+    """They are counted from the first token that is kept."""
+
+    def start(self, state):
+        return state["k"].shape[2]
+
+
+@pytest.mark.parametrize(("kind", "faults"), [(Counted, []), (Shortened, ["position-cache"])])
+def test_places_are_not_counted_from_what_a_window_keeps(kind, faults):
+    found = hw.doctor(kind)
+    assert [fault.kind for fault in found.faults] == faults
+    assert found.examined["cache"] is True

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import AttentionOps, Decoded, Decoder, MarkedOp, chain_of
+from headwise.dataflow import AttentionOps, Decoded, Decoder, MarkedOp, attentions, chain_of, find_pattern
 from headwise.diagnosis.caches.decoding_calls import drops, in_call, joins, places_of
 from headwise.diagnosis.caches.law import Breach, breach_of
 from headwise.diagnosis.checks.head_layout import Side, sides
@@ -156,7 +156,8 @@ def lost_suspects(decoder: Decoder, breach: Breach, decoded: Decoded, attention:
     transplants = Transplants(decoder, breach.cuts)
     stand_ins: dict[Site, Callable[..., Any]] = {}
     spans, dropped, latest = [], [], dict[Site, Callable[..., Any]]()
-    lost = [each for each in sides(attention) if each.name != "q" and not places_of(each.t) >= set(range(end))]
+    needed = _attended(decoder, attention, sum(breach.cuts[: breach.at]), end)
+    lost = [each for each in sides(attention) if each.name != "q" and not places_of(each.t) >= needed]
     for side in lost:
         way = [entry for entry in chain_of(decoded.run, side.entry, side.operand) if entry.at < side.entry.at]
         chain = [entry for entry in way if entry.at >= decoded.bounds[breach.at]]
@@ -184,6 +185,19 @@ def lost_suspects(decoder: Decoder, breach: Breach, decoded: Decoded, attention:
             proved=right is not None, evidence=f"{breach.distance:.4g}",
         )
     ]  # fmt: skip
+
+
+def _attended(decoder: Decoder, attention: AttentionOps, first: int, end: int) -> set[int]:
+    """The places that the tokens from first to end attend to without a cache: a window leaves others out."""
+    run = decoder.whole(end, recorded=True).run
+    found = None if run is None else find_pattern(
+        next((each for each in attentions(run) if each.context.site == attention.context.site), attention)
+    )  # fmt: skip
+    if found is None or int(found.column.max()) != end - 1 or bool((found.source != found.source.flatten()[0]).any()):
+        # keys of others stand beside them
+        return set(range(end))
+    asking = found.visible & (found.row >= first)
+    return set(found.column.expand(asking.shape)[asking].tolist())
 
 
 def _latest(function: Callable[..., Any]) -> Callable[..., Any]:
