@@ -94,3 +94,32 @@ class Attend(nn.Module):
 def test_a_right_class_is_sound(source):
     found = found_in(HEAD + source)
     assert (found.verdict, found.faults) == ("sound", ())
+
+
+OPTIONAL = """
+
+class Attend(nn.Module):
+    # x: (batch, channels, height, width)
+
+    def __init__(self, channels=24, deep=False, mixes=False):
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 1) if deep else None
+        self.three = nn.Conv2d(channels, 3 * channels, 1) if mixes else None
+
+    def forward(self, x):
+        x = x + self.first(x).relu()
+        x = x if self.second is None else x + self.second(x)
+        if self.three is None:
+            return x
+        q, k, v = (y.flatten(2).transpose(1, 2) for y in self.three(x).chunk(3, 1))
+        y = (q @ k.mT * {scale}).softmax(-1) @ v
+        return x + y.transpose(1, 2).view_as(x)
+"""
+
+
+@pytest.mark.parametrize(("scale", "kinds"), [("q.shape[-1] ** -0.5", []), ("q.shape[1] ** -0.5", ["scale-wrong"])])
+def test_an_option_without_which_there_is_no_attention_is_turned_on_and_told(scale, kinds):
+    found = found_in(HEAD + OPTIONAL.replace("{scale}", scale))
+    assert [each.kind for each in found.faults] == kinds
+    assert found.examined["options"] == "mixes"

@@ -45,5 +45,7 @@ def examined_parts(exams: list[Examination], whole: Whole, lang: str) -> dict[st
     layouts = dict.fromkeys(str(plan.call["_layout"]) for plan in plans if plan.call.get("_layout") == TURNED)
     if layouts:
         tried["layout"] = ", ".join(f"[{', '.join(layout)}]" for layout in layouts)
+    options = dict.fromkeys(name for plan in plans for name in plan.switched if "causal" not in name)
+    tried |= {"options": ", ".join(options)} if options else {}
     tried |= {"classes": ", ".join(kind.__name__ for kind in whole.classes)} if whole.classes else {}
     return {name: as_plain(value, lang=lang) for name, value in {**tried, **whole.missed}.items()}

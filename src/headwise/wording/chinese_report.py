@@ -35,6 +35,7 @@ REPORT: dict[str, str] = {
     "doctor.tried.sizes": "所给的大小",
     "doctor.tried.classes": "逐个检查含注意力的类",
     "doctor.tried.layout": "第二维是批的输入",
+    "doctor.tried.options": "打开一个选项（不打开就没有注意力）",
     "doctor.tried.cache": "用缓存逐步解码",
     "doctor.tried.call": "调用它时会发生什么",
     "doctor.tried.heads": "头的拆分与合并",

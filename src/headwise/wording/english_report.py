@@ -35,6 +35,7 @@ REPORT: dict[str, str] = {
     "doctor.tried.sizes": "the sizes that were given",
     "doctor.tried.classes": "each class with attention by itself",
     "doctor.tried.layout": "inputs whose second axis is the batch",
+    "doctor.tried.options": "an option turned on without which there is no attention",
     "doctor.tried.cache": "decoding with a cache",
     "doctor.tried.call": "what happens when it is called",
     "doctor.tried.heads": "how heads are split and joined",

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from headwise.diagnosis.checks.visible_pairs import pattern_of
 from headwise.diagnosis.plans.small_sizes import small
 from headwise.source import is_installed
 
-__all__ = ["causal_plans", "is_option", "switched_plans"]
+__all__ = ["causal_plans", "is_option", "switched_plans", "turned_on"]
 
 # flags that are tried besides those that ask to look back
 MOST = 4
@@ -142,6 +143,11 @@ def _ways(free: Plan, target: Any, *, off: bool = False) -> Iterator[tuple[str, 
     for parameter in parameters(callee(target)):
         if parameter.default is off and parameter.name not in free.call:
             yield parameter.name, replace(free, call={**free.call, parameter.name: not off})
+
+
+def turned_on(free: Plan, target: Any) -> Iterator[tuple[str, Plan]]:
+    """A plan for each of the first flags that are off, with it on."""
+    yield from islice(_ways(free, target), MOST)
 
 
 def _counted(free: Plan, target: Any) -> Iterator[tuple[str, Plan]]:
