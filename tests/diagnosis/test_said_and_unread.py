@@ -202,7 +202,7 @@ BOTH = "(back >= 0) & (back < self.reach)"
 # the source with what is wrong, the same put right, the kind, and a part of the line
 CASES = {
     "tokens along the batch, of which one is learned": (
-        ALIKE, {"way": ""}, {"way": ", batch_first=True"}, "batch-length-confused", "self.mix(patches"),
+        ALIKE, {"way": ""}, {"way": ", batch_first=True"}, "batch-length-confused", "nn.MultiheadAttention"),
     "said to be causal": (
         SAID, {"says": CAUSAL, "near": "back < self.reach"}, {"says": CAUSAL, "near": BOTH}, "causal-missing",
         "F.scaled"),
