@@ -84,3 +84,11 @@ def test_heads_by_default_divide_no_width_but_their_own():
     plan = best(windowed.Grouped)
     assert max(plan.sizes(probe)["d"] for probe in range(4)) < 24
     assert all(plan.sizes(probe)["D"] == plan.sizes(probe)["H"] * plan.sizes(probe)["d"] for probe in range(4))
+
+
+def test_channels_of_a_norm_are_as_many_as_a_class_has_by_default():
+    assert best(windowed.Normed).call["x"] == ["B", "32", "h", "w"]
+
+
+def test_an_input_that_stands_beside_others_is_as_wide_as_what_is_left_of_the_weights():
+    assert best(windowed.Beside).call == {"places": ["B", "L", 3], "feats": ["B", "L", "feat_dim"]}

@@ -88,9 +88,37 @@ class Attend(nn.Module):
             out.append(self.out(self.attention(h[0], memory, hidden)[0]))
         return torch.stack(out)
 """
+UNSCALED = """
+
+class Product(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.q, self.k, self.v, self.out = heads, *(nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def forward(self, x, other, bias=None):
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (self.q(x), self.k(other), self.v(other)))
+        s = q @ k.mT
+        s = s if bias is None else s + bias
+        return self.out((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
 
 
-@pytest.mark.parametrize("source", [WEIGHED_HEADS, DIFFERENCE, TRANSLATION])
+class Attend(nn.Module):
+    # x: (batch, tokens, width), memory: (batch, entries, width)
+
+    def __init__(self, width=24, heads=3, reach=8):
+        super().__init__()
+        self.reach, self.table = reach, nn.Embedding(2 * reach + 1, heads)
+        self.own, self.across = Product(width, heads), Product(width, heads)
+
+    def forward(self, x, memory):
+        place = torch.arange(x.shape[1])
+        bias = self.table((place - place[:, None]).clamp(-self.reach, self.reach) + self.reach).permute(2, 0, 1)[None]
+        x = x + self.own(x, x, bias)
+        return x + self.across(x, memory)
+"""
+
+
+@pytest.mark.parametrize("source", [WEIGHED_HEADS, DIFFERENCE, TRANSLATION, UNSCALED])
 def test_a_right_class_is_sound(source):
     found = found_in(HEAD + source)
     assert (found.verdict, found.faults) == ("sound", ())

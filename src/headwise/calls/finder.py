@@ -73,9 +73,9 @@ def find(
         # what words say never comes too late, nor do they leave nothing to what comes after them
         is_owed, is_after = is_last and bool(wish.call), is_owed and not wish.call
         budget = Budget(max(budget.left, min(work, LEARNING))) if is_after else budget
-        if is_last and (init or call or not _may_run(failures) or (budget.is_over and not is_owed)):
+        if is_last and (init or call or not _may_run(failures)):
             break
-        if _is_idle(wish, failures, unfit):
+        if (is_last and budget.is_over and not is_owed) or _is_idle(wish, failures, unfit):
             continue
         granted = longest if second is not None or is_owed else min(longest, budget.left)
         full = _whole(wish, target, built, reading, finite)

@@ -19,7 +19,9 @@ LINEAR = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) an
 PRODUCT = re.compile(r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)")
 ENTRIES = re.compile(r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension (\d+)")
 NORM = re.compile(r"normalized_shape=\[(\d+)\].*got input of size\s*\[(?:\d+, )*(\d+)\]", re.DOTALL)
-CONVOLUTION = re.compile(r"to have (\d+) channels, but got (\d+) channels|running_mean should contain")
+CHANNELS = re.compile(r"to have \d+ channels|running_mean should contain|number of channels in input")
+CONVOLUTION = re.compile(r"to have (\d+) channels, but got (\d+) channels")
+GROUPS = re.compile(r"weight of shape \[(\d+)\] and input of shape \[\d+, (\d+)")
 STATISTICS = re.compile(r"running_mean should contain (\d+) elements not (\d+)")
 
 
@@ -35,14 +37,14 @@ def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> l
     if widths is None:
         return _beside_weights(plan, str(error), sizes)
     have, need = widths
-    axis = 1 if CONVOLUTION.search(str(error)) else -1
+    axis = 1 if CHANNELS.search(str(error)) else -1
     fitting = [
         name
         for name, value in plan.call.items()
         if isinstance(value, list) and len(value) >= abs(axis) + (axis > 0) and _size(value[axis], sizes) == have
     ]
     if not fitting:
-        return _joined(plan, have, need, sizes)
+        return [*_joined(plan, have, need, sizes), *_wider(plan, need - have, sizes)]
     width = expression_of(need, plan, sizes)
     out = []
     shapes = {name: plan.call[name] for name in fitting if axis == 1 and len(plan.call[name]) == 3}
@@ -123,6 +125,22 @@ def _joined(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[
     return out
 
 
+def _wider(plan: Plan, more: int, sizes: Mapping[str, int]) -> list[Plan]:
+    """The plans in which one input is wider by so much, as what the class was built with is, where others stand beside.
+
+    Only a width that nothing is built with is another one.
+    """
+    built = [value for value in plan.init.values() if isinstance(value, str) and value in sizes]
+    inputs = {name: value for name, value in plan.call.items() if isinstance(value, list) and len(value) > 1}
+    return [
+        replace(plan, call={**plan.call, name: [*shape[:-1], symbol]})
+        for name, shape in inputs.items()
+        for symbol in built
+        if str(shape[-1]) in sizes and shape[-1] not in spoken(list(plan.init.values()))
+        and sizes[symbol] - sizes[str(shape[-1])] == more and symbol not in TOKEN_AXES
+    ]  # fmt: skip
+
+
 def _resembles(argument: str, expression: str, labels: Mapping[str, str]) -> bool:
     """Whether what an argument is called begins as what a symbol is: `encoder_outputs` and `enc_hid_dim`."""
     return any(labels.get(name, name)[:3] == argument[:3] for name in spoken(expression))
@@ -154,7 +172,7 @@ def told_widths(text: str) -> tuple[int, int] | None:
         return int(match[2]), int(match[3])
     if match := STATISTICS.search(text):
         return int(match[1]), int(match[2])
-    if match := CONVOLUTION.search(text):
+    if match := CONVOLUTION.search(text) or GROUPS.search(text):
         return int(match[2]), int(match[1])
     if match := NORM.search(text):
         return int(match[2]), int(match[1])

@@ -226,3 +226,28 @@ class Grouped(nn.Module):
         k, v = (y.unflatten(-1, (self.kv, -1)).transpose(1, 2) for y in self.two(x).chunk(2, -1))
         k, v = (y.repeat_interleave(self.heads // self.kv, dim=1) for y in (k, v))
         return ((q @ k.mT * self.part**-0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+class Normed(nn.Module):
+    """A norm of as many channels as it has by default."""
+
+    def __init__(self, channels=32, groups=1):
+        super().__init__()
+        self.norm, self.three = nn.GroupNorm(groups, channels), nn.Conv2d(channels, 3 * channels, 1)
+
+    def forward(self, x):
+        q, k, v = (y.flatten(2).mT for y in self.three(self.norm(x)).chunk(3, 1))
+        return ((q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v).mT.view_as(x)
+
+
+class Beside(nn.Module):
+    """places: (B, N, 3), feats: (B, N, F)."""
+
+    def __init__(self, feat_dim, dim=24):
+        super().__init__()
+        self.norm, self.three = nn.LayerNorm(6 + feat_dim), nn.Linear(6 + feat_dim, 3 * dim)
+
+    def forward(self, places, feats):
+        x = torch.cat([places.sin(), places.cos(), feats], dim=-1)
+        q, k, v = self.three(self.norm(x)).chunk(3, -1)
+        return (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v

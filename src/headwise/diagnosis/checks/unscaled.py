@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from headwise.calls import call_role, callee, parameters
-from headwise.dataflow import FRESH, MarkedOp, Run, chain_of, find_pattern, made_from
+from headwise.dataflow import FRESH, MarkedOp, Run, attentions, chain_of, find_pattern, made_from
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.checks.rounded_scale import says_root
@@ -123,8 +123,11 @@ def is_bucketed(run: Run, scale: Scale) -> bool:
     """Whether a learned bias by buckets of distance is added, as in T5, whose weights are drawn for scores unscaled; or
     left out, where the queries are of another input than the keys.
     """
+    scores = scale.attention.scores
+    # what one line computes is drawn alike, in the attention to other tokens too, which has no distances
+    alike = [each for each in attentions(run) if scores and each.scores and each.scores.span == scores.span]
     # torch's own function is given the bias itself
-    added = [scale.attention.context] if scale.attention.fused else scale.attention.path
+    added = [op for each in (scale.attention, *alike) for op in ([each.context] if each.fused else each.path)]
     if any(maker.last == "embedding" for maker in made_from(run, added)) or _leaves_table(run, scale):
         return True
     taken = [parameter.name for parameter in parameters(callee(run.plan.target)) if call_role(parameter.name) == "bias"]
