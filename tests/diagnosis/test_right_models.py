@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.written import HEAD, found_in
+from tests.diagnosis.written import HEAD, blamed_in, found_in, marked
 
 WEIGHED_HEADS = """
 
@@ -151,3 +151,22 @@ def test_an_option_without_which_there_is_no_attention_is_turned_on_and_told(sca
     found = found_in(HEAD + OPTIONAL.replace("{scale}", scale))
     assert [each.kind for each in found.faults] == kinds
     assert found.examined["options"] == "mixes"
+
+
+PACKED = """
+
+class Attend(nn.Module):
+    def __init__(self, width=24, heads=3):
+        super().__init__()
+        self.heads, self.ask, self.two = heads, nn.Linear(width, width), nn.Linear(width, 2 * width)
+
+    def forward(self, x, memory):
+        q = self.ask(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.two(memory).chunk(2, -1))
+        return ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2)  # <-
+"""
+
+
+def test_keys_and_values_of_one_product_are_no_states_that_need_no_scale():
+    source = HEAD + PACKED
+    assert blamed_in(source) == marked(source, "scale-missing")

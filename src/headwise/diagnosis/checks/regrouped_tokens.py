@@ -91,7 +91,8 @@ def _takes_apart(run: Run, view: MarkedOp) -> bool:
     has_heads = any(size in heads and not is_constant(f, axis) for axis, size in enumerate(before))
     if has_heads or len({*before}) < len(before) or prod(before[1:]) == prod(after[1:]):
         return False
-    blocks = [(a, b) for a, b in _blocks(before, after) if len(a) > 1 and len(b) > 1]
+    # two that only change places are told as samples that were taken for tokens
+    blocks = [(a, b) for a, b in _blocks(before, after) if len(a) > 1 and len(b) > 1 and sorted(a) != sorted(b)]
     return any(_is_made_of(a, b) or _is_made_of(b, a) for a, b in blocks)
 
 

@@ -72,9 +72,11 @@ def _is_of_values(run: Run, scale: Scale) -> bool:
     }
     if not all(steps.get(name) for name in "qkv"):
         return False
-    values = steps["v"][-1].results
-    at = next((at for at, each in enumerate(steps["k"]) if each.results & values), None)
-    if at is None:
+    made = steps["v"][-1]
+    at = next((at for at, each in enumerate(steps["k"]) if each.results & made.results), None)
+    # what makes queries or keys too, in one product, gives each a part
+    count = next(side.operand.numel() for side in sides(scale.attention) if side.name == "v")
+    if at is None or prod(made.outputs[0].shape) != count:
         return False
     between = [each for each in steps["k"][at + 1 :] if _is_learned(each)]
     return not between or (len(between) == 1 and not _is_learned(steps["q"][-1]))
