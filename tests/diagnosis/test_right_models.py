@@ -116,9 +116,24 @@ class Attend(nn.Module):
         x = x + self.own(x, x, bias)
         return x + self.across(x, memory)
 """
+DRAWN = """
+
+class Attend(nn.Module):
+    "No 1/sqrt(d) here: the scale is in the weights that q is drawn with, as of T5."
+
+    def __init__(self, width=24, heads=3):
+        super().__init__()
+        self.heads, self.q, self.k, self.v, self.out = heads, *(nn.Linear(width, width, bias=False) for _ in range(4))
+        nn.init.normal_(self.q.weight, std=(width * (width // heads)) ** -0.5)
+
+    def forward(self, x, bias):
+        # bias: (1, heads, tokens, tokens)
+        q, k, v = (y(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in (self.q, self.k, self.v))
+        return self.out(((q @ k.mT + bias).softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
 
 
-@pytest.mark.parametrize("source", [WEIGHED_HEADS, DIFFERENCE, TRANSLATION, UNSCALED])
+@pytest.mark.parametrize("source", [WEIGHED_HEADS, DIFFERENCE, TRANSLATION, UNSCALED, DRAWN])
 def test_a_right_class_is_sound(source):
     found = found_in(HEAD + source)
     assert (found.verdict, found.faults) == ("sound", ())

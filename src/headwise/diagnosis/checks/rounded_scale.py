@@ -24,6 +24,12 @@ from headwise.source import Span, file_tree, own_number, written_in
 __all__ = ["as_rounded", "erased", "says_root"]
 
 ROOT = re.compile(r"√|根号|平方根|sqrt|square root|scaled[ _-]*dot|缩放点积", re.IGNORECASE)
+# words that there is none
+UNROOTED = re.compile(
+    r"\b(?:no|without|never|not (?:divided|scaled)(?: by)?)\b[^.\n]{0,12}(?:√|sqrt|square root)"
+    r"|(?:没有|不除以|不用)[^。\n]{0,8}(?:√|根号|平方根)",
+    re.IGNORECASE,
+)
 # what makes a fraction a whole number
 ZERO = re.compile(r"(?<![\w.])0(?:\.0*)?(?![\w.])")
 ROUNDED = re.compile(r"//|\b(?:int|round|floor|trunc|long|int32|int64)\b")
@@ -49,6 +55,7 @@ def says_root(scale: Scale, homes: Sequence[Span | None] = ()) -> bool:
         part for node in (tree.body if tree is not None else ()) for part in _around(node, operation.span.line, gone)
     ]
     near_words = [each for line, each in words if line in near or any(line in lines for _, lines in parts)]
+    near_words = [each for each in near_words if not UNROOTED.search(each)]
     names = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name) for name, _ in parts]
     return ROOT.search("\n".join([*near_words, *names])) is not None
 
