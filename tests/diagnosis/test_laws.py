@@ -100,7 +100,7 @@ BROKEN = {
          ("self.out(mixed)", "self.out(mixed * self.both.mean())")], "parameters-unregistered", "self.both = "),
     "weights kept with their graph": (
         [("return self.out(mixed)", "kept, self.kept = getattr(self, 'kept', 0.0), mixed.mean()\n"
-          "        return self.out(mixed) + 0.0 * kept")], "second-step-raises", "0.0 * kept"),
+          "        return self.out(mixed) + 0.0 * kept")], "second-step-raises", "self.kept ="),
     "keys that are rounded": (
         [("k = self.split(self.key(key))", "k = self.split(torch.round(self.key(key) * 8) / 8)")],
         "gradient-zero", "torch.round"),

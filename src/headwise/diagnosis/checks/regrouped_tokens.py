@@ -31,12 +31,9 @@ def regrouped_tokens(run: Run) -> list[Suspect]:
         is_mixed = (is_image or _is_convolved(run, view)) and _mixes_channels(view)
         if is_mixed or (is_image and _is_of_grid(view) and _reorders(view.inputs[0].shape, view.outputs[0].shape)):
             return [Suspect("tokens-regrouped", view.span, proved=True)]
-    for view in (op for op in run.seen if op.last in VIEWS and op.inputs and op.outputs):
-        if _takes_apart(run, view):
-            return [Suspect("tokens-regrouped", view.span, proved=True)]
     grid = _grid(run)
     if grid is None:
-        return _in_runs(run)
+        return _in_runs(run) or _taken_apart(run)
     for attention in attentions(run):
         for side in sides(attention):
             if side.name != "k" or not _are_scattered(place_of(side.t[:, :, 0]), grid):
@@ -45,7 +42,13 @@ def regrouped_tokens(run: Run) -> list[Suspect]:
             entry = next((each for each in chain if _scatters(each, grid)), None)
             if entry is not None:
                 return [Suspect("tokens-regrouped", entry.span, proved=True)]
-    return []
+    return _taken_apart(run)
+
+
+def _taken_apart(run: Run) -> list[Suspect]:
+    """The first view that names axes in another order than they lie in."""
+    views = (op for op in run.seen if op.last in VIEWS and op.inputs and op.outputs)
+    return next(([Suspect("tokens-regrouped", op.span)] for op in views if _takes_apart(run, op)), [])
 
 
 def _in_runs(run: Run) -> list[Suspect]:

@@ -44,10 +44,10 @@ def _opened(plan: Plan, target: Any, files: Sequence[str]) -> Plan | None:
     """A plan with one option of a constructor on that is off by default, by which tokens are mixed that are not without
     it; None: they are, or no option does that.
     """
-    result = run(plan, sizes=small(plan), own=tuple(files))
-    if not isinstance(target, type) or result.failure is not None or attentions(result) or mixing_of(result):
+    ways = [(name, way) for name, way in turned_on(plan, target) if way.init != plan.init]
+    result = run(plan, sizes=small(plan), own=tuple(files)) if ways else None
+    if result is None or result.failure is not None or attentions(result) or mixing_of(result):
         return None
-    ways = ((name, way) for name, way in turned_on(plan, target) if way.init != plan.init)
     return next((replace(way, switched=(name,)) for name, way in ways if _attends(way, files)), None)
 
 
