@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from headwise.dataflow import is_constant
+from headwise.dataflow import MULTIPLICATIONS, is_constant
 from headwise.diagnosis.head_mixtures import follow_evenly, is_learned_after, is_one_softmax
 from headwise.diagnosis.observation import SHARES, Observation, softmaxes_of
 from headwise.diagnosis.relative_terms import is_shifted
@@ -101,7 +101,11 @@ def is_sharpened(observation: Observation) -> bool:
 
 def is_additive(observation: Observation) -> bool:
     """Whether scores are what learned weights make of the sum of a query and a key."""
-    return observation.attention.scores is None and _is_plain(observation) is not None
+    path = observation.attention.path
+    # entries of queries times those of keys that are added up are a product, however it is written
+    multiplied = [step for step in path if step.last in MULTIPLICATIONS and all(step.given) and len(step.given) > 1]
+    is_product = any(step.last == "sum" and step.at > each.at for each in multiplied for step in path)
+    return observation.attention.scores is None and not is_product and _is_plain(observation) is not None
 
 
 def is_biased(observation: Observation) -> bool:
