@@ -75,6 +75,18 @@ class Prompted(nn.Module):
         return self.out(y.transpose(1, 2).reshape(b, n, d)), (k, v)
 
 
+class Topped(Prompted):
+    """Torch's own causal flag for several tokens, after a cache too: it counts keys from the first one kept."""
+
+    def forward(self, x, past=None):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=n > 1)
+        return self.out(y.transpose(1, 2).reshape(b, n, d)), (k, v)
+
+
 class Flagged(Prompted):
     """It looks back only when it is told to, and then counts positions from 0 with a cache too."""
 
@@ -373,6 +385,12 @@ def test_several_tokens_after_a_cache_are_a_warning_where_single_steps_are_right
         ("cache-chunk", "warning", True)
     ]
     assert found.verdict == "sound"
+
+
+def test_several_tokens_after_a_cache_are_a_fault_where_they_are_masked_from_the_first_key():
+    found = doctor(Topped)
+    assert [(each.kind, each.proved) for each in found.faults] == [("causal-cache", True)]
+    assert "is_causal=n > 1" in found.faults[0].source
 
 
 def test_several_tokens_after_a_cache_are_a_fault_where_the_class_says_that_they_come():

@@ -74,3 +74,32 @@ bias = bias.unsqueeze(1)
     assert blamed_in(source.replace("Attend", "CausalAttend"), "CausalAttend") == marked(source, "causal-inverted")
     source = HEAD + attend(body=body.format(made=right) + FUSED, given="key_padding_mask=None")
     assert blamed_in(source.replace("Attend", "CausalAttend"), "CausalAttend") == []
+
+
+WORDS = """
+hide = 1.0 - attention_mask[{at}].to(x.dtype)
+s = q @ k.mT / math.sqrt(self.part) + hide * -10000.0
+y = s.softmax(-1) @ v
+"""
+
+
+@pytest.mark.parametrize(("at", "kinds"), [(":, None, None, :", []), (":, None, :, None", ["mask-axis"])])
+def test_a_mask_of_keys_that_meets_all_keys_of_a_query_alike_lies_along_the_wrong_axis(at, kinds):
+    body = WORDS.replace("{at}", at).replace(".to(x.dtype)", ".to(x.dtype)" + "  # <-" * bool(kinds))
+    source = HEAD + attend(body=body, given="attention_mask")
+    assert blamed_in(source, "Attend") == [each for kind in kinds for each in marked(source, kind)]
+
+
+KEPT = """
+seen = torch.ones(longest, longest).{square}
+self.register_buffer("seen", seen.bool())
+"""
+
+
+@pytest.mark.parametrize(("square", "kinds"), [("tril()", []), ("tril(1)  # <-", ["causal-offset"])])
+def test_a_square_that_a_constructor_keeps_stands_where_it_is_made(square, kinds):
+    body = "near = self.seen[:long, :long]\ns = q @ k.mT / math.sqrt(self.part)\n"
+    body += "y = s.masked_fill(~near, -torch.inf).softmax(-1) @ v"
+    made = KEPT.replace("{square}", square)
+    source = HEAD + attend(made=made, body=body, extra="longest").replace("Attend", "CausalAttend")
+    assert blamed_in(source, "CausalAttend") == [each for kind in kinds for each in marked(source, kind)]

@@ -72,8 +72,12 @@ def test_pixels_around_each_are_compared_with_softmax(root, kinds):
     assert found_in(source, "Pixels").verdict == ("faulty" if kinds else "sound")
 
 
-@pytest.mark.parametrize("width", ["c // self.heads", "c"])
-def test_a_product_that_is_scaled_before_it_is_summed_is_not_taken_for_additive_scores(width):
-    scores = f"(q.unsqueeze(-1) * k * ({width}) ** -0.5).sum(2)"
-    found = found_in(HEAD + STEPS.replace("{scores}", scores).replace("{axis}", "-1"), "Steps")
-    assert (found.verdict, found.faults) == ("not examined", ())
+@pytest.mark.parametrize(
+    ("scale", "kinds"),
+    [("* (c // self.heads) ** -0.5", []), ("/ math.sqrt(c // self.heads)", []), ("* c ** -0.5", ["scale-wrong"])],
+)
+def test_a_product_that_is_scaled_before_it_is_summed_is_compared_with_softmax(scale, kinds):
+    scores = f"(q.unsqueeze(-1) * k {scale}).sum(2)" + "  # <-" * bool(kinds)
+    source = HEAD + STEPS.replace("{scores}", scores).replace("{axis}", "-1")
+    assert blamed_in(source, "Steps") == [each for kind in kinds for each in marked(source, kind)]
+    assert found_in(source, "Steps").verdict == ("faulty" if kinds else "sound")

@@ -12,6 +12,7 @@ from headwise.calls.argument_axes import last
 from headwise.calls.function_trees import Written, written
 from headwise.calls.mask_usage import is_used_as_mask
 from headwise.calls.roles import call_role
+from headwise.source import assigned_pairs
 
 __all__ = ["Argument", "arguments_of", "role_of"]
 
@@ -19,13 +20,19 @@ __all__ = ["Argument", "arguments_of", "role_of"]
 DEEPEST = 3
 
 
+# the states that recurrent layers of torch take, one of each layer, or of two kinds; those of a cell have no layers
+RECURRENT: Mapping[str, str] = {
+    "GRU": "states", "RNN": "states", "LSTM": "state_pairs", "GRUCell": "state", "RNNCell": "state",
+    "LSTMCell": "state_pair",
+}  # fmt: skip
+
 # what an argument is by a name that others use for something else
 AMBIGUOUS = ("", "adjacency")
 
 
 class Argument(inspect.Parameter):
     """A parameter of a call whose name does not tell what it is for. use: what the code does with it: "mask",
-    "segments"; "": it is handed to a layer.
+    "segments", a state of a recurrent layer; "": it is handed to a layer.
     """
 
     __slots__ = ("use",)
@@ -42,6 +49,7 @@ def arguments_of(
     every = list(parameters)
     unknown = tuple(argument.name for argument in every if call_role(argument.name) in AMBIGUOUS)
     uses = _uses(owner, inspect.unwrap(getattr(function, "__func__", function)), unknown)
+    uses = {**uses, **{name: use for name, use in _states(owner) if any(each.name == name for each in every)}}
     if every and uses.get(every[0].name):
         # the first is what attends
         uses = {name: use for name, use in uses.items() if name != every[0].name}
@@ -65,6 +73,25 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
     names = tuple(name for name in names if name not in numbered)
     out = numbered | {name: "mask" for name in names if not call_role(name) and _is_mask(tree, name, by_name, DEEPEST)}
     return out | {name: "" for name in names if _is_in_layer(tree, name, by_name)}
+
+
+@lru_cache(maxsize=256)
+def _states(owner: Any) -> tuple[tuple[str, str], ...]:
+    """The names of what recurrent layers of a class are handed as their states, and of which kind."""
+    trees = [tree for _, tree in written(owner, {})] if isinstance(owner, type) else []
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    layers = {
+        last(name): RECURRENT[last(value.func)]
+        for node in nodes
+        for name, value in (assigned_pairs(node) if isinstance(node, ast.Assign) else ())
+        if isinstance(value, ast.Call) and last(value.func) in RECURRENT
+    }
+    calls = [node for node in nodes if isinstance(node, ast.Call) and _is_of_self(node.func) and len(node.args) > 1]
+    return tuple(
+        (call.args[1].id, layers[last(call.func)])
+        for call in calls
+        if last(call.func) in layers and isinstance(call.args[1], ast.Name)
+    )
 
 
 def _is_compared_with_itself(tree: Written, name: str) -> bool:

@@ -39,6 +39,9 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "boundaries": ({"_expr": "torch.tensor([0, L])"},), "limit": ("L",), "mapping": ({"_expr": "{}"},),
     "scale": (0.5, 1.0),
     "dropout": (0.0, None),
+    "states": (["1", "B", "D"], ["2", "B", "D"]), "state": (["B", "D"],),
+    "state_pairs": ({"_tuple": [["1", "B", "D"], ["1", "B", "D"]]},),
+    "state_pair": ({"_tuple": [["B", "D"], ["B", "D"]]},),
     "segments": (None, {"_ids": ["B", "L"], "below": "3"}),
     "ids": ({"_ids": ["B", "L"], "below": "11"},),
 }  # fmt: skip

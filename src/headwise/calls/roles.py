@@ -63,7 +63,7 @@ INIT: Mapping[str, str] = {
         "window window_size win_size ws w local_window chunk_size bucket_size sliding_window window_len "
         "block_len win block"
     ),
-    "image": ("img_size image_size resolution input_resolution img_dim feat_size fmap_size image_dim spatial_size"),
+    "image": "img_size image_size resolution input_resolution feat_size fmap_size spatial_size",
     "batch": "batch_size bsz bs max_batch_size max_bsz batch max_batch",
     "kernel": "kernel_size kernel ksize kernel_width conv_kernel conv_kernel_size",
     "patch": "patch_size patch p_size patch_dim",
@@ -222,7 +222,7 @@ INIT_PARTS = (
     (r"(ff|feedforward|intermediate|mlp)", "feed_forward"),
     (r"layers|(^|_)(n|nb|num|number_of)_?(\w+_)?(blocks|stacks)($|_)", "layers"),
     (r"class|label", "classes"),
-    (r"(img|image)", "image"),
+    (r"(img|image)(?!_?(dim|features?|channels?|embed\w*|hidden))", "image"),
     (r"patch", "patch"),
     (r"config|cfg", "config"),
     (r"bias", "bias"),

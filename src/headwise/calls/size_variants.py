@@ -80,6 +80,10 @@ def _role(parameter: inspect.Parameter, reading: Reading) -> str:
     if role in ("", "factor") and parameter.name in reading.bound:
         # what the heads divide is a width, whatever it is called
         return "width"
+    if parameter.name in reading.norm_groups:
+        return "norm_groups"
+    if role in ("", "width") and parameter.name in reading.patched:
+        return "image"
     if role == "" and parameter.name in reading.repeated:
         return "layers"
     if role == "length" and parameter.name in ("n", "N", "L") and _is_count(default, reading):
@@ -99,6 +103,8 @@ def variants(
 ) -> Iterator[Variant]:
     """The variants, those that differ in the fewest things from the likeliest first."""
     roles = {parameter.name: _role(parameter, reading) for parameter in parameters}
+    if "heads" not in roles.values():
+        roles.update((name, "heads") for name in [*roles][1:] if name in reading.letters)
     needed = [parameter.name for parameter in parameters if parameter.default is EMPTY]
     if "width" not in roles.values():
         unknown = [name for name in needed if roles[name] == ""]

@@ -22,7 +22,7 @@ from headwise.calls.roles import init_role
 from headwise.calls.signature import callee, parameters
 from headwise.calls.submodules import Asked, asked_modules
 from headwise.calls.symbols import SIDES
-from headwise.source import nodes_of
+from headwise.source import assigned_pairs, nodes_of
 
 __all__ = ["Reading", "compared_words", "read"]
 
@@ -54,7 +54,9 @@ class Reading:
     question. says_batch_first, says_batch_second: its words do. parted: widths that are divided by a head width. step:
     what must divide every width. repeated: how often something is made that is the same each time. along: what
     functions are told of the axis that they go along. transposed: arguments whose features come before their tokens.
-    widened: how many axes a tensor has that is given more. shares: lengths that are shares of the longest.
+    widened: how many axes a tensor has that is given more. shares: lengths that are shares of the longest. letters:
+    parameters of one letter that divide a width. patched: sizes that a patch divides. norm_groups: into
+    so many groups norms divide channels.
     """
 
     bound: tuple[str, ...] = ()
@@ -80,6 +82,9 @@ class Reading:
     transposed: frozenset[str] = frozenset()
     widened: Mapping[str, int] = field(default_factory=dict)
     shares: frozenset[str] = frozenset()
+    letters: frozenset[str] = frozenset()
+    patched: frozenset[str] = frozenset()
+    norm_groups: frozenset[str] = frozenset()
 
     @property
     def is_turned(self) -> bool:
@@ -166,6 +171,9 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
                   if argument_axes.says_transposed(target, argument.name, orders.get(argument.name, ()))),
         dict(pair for function, tree in trees if _is_called(function, target) for pair in argument_axes.widened(tree)),
         frozenset(argument.name for argument in own_arguments if argument_axes.says_share(target, argument.name)),
+        frozenset(name for function, tree in trees if _is_own(function, target) for name in _letters(tree)),
+        frozenset(name for _, tree in trees if tree.name == "__init__" for name in _bound(tree, by="patch")),
+        frozenset(name for _, tree in trees for name in width_divisors.norm_groups(tree)),
     )  # fmt: skip
 
 
@@ -201,11 +209,21 @@ def _bound(tree: ast.AST, by: str = "heads") -> Iterator[str]:
     for node in nodes_of(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv | ast.Div):
             left, right = last(node.left), last(node.right)
-            if left and init_role(right) == by and init_role(left) != by:
+            is_letter = by == "heads" and right in _letters(node)
+            if left and (init_role(right) == by or is_letter) and init_role(left) != by:
                 yield left
         elif by == "heads" and isinstance(node, ast.Call) and last(node.func) in ("divmod", "MultiheadAttention"):
             # torch's own layer asks for the same
             yield from [last(argument) for argument in node.args[:1] if len(node.args) >= len(("width", "heads"))]
+
+
+def _letters(tree: ast.AST) -> Iterator[str]:
+    """Single letters by which a width is divided, as in `d // n`."""
+    for node in nodes_of(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv):
+            letter = last(node.right)
+            if len(letter) == 1 and init_role(letter) in ("", "length") and init_role(last(node.left)) == "width":
+                yield letter
 
 
 def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
@@ -237,10 +255,7 @@ def _parts(tree: ast.AST) -> Iterator[str]:
     """What a width divided by the heads is assigned to."""
     for node in nodes_of(tree):
         if isinstance(node, ast.Assign) and any(True for _ in _bound(node.value)):
-            pairs = [(node.targets[0], node.value)]
-            if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs = list(zip(node.targets[0].elts, node.value.elts, strict=False))
-            for name, value in pairs:
+            for name, value in assigned_pairs(node):
                 if last(name) and _is_share(value):
                     yield last(name)
 

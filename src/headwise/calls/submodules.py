@@ -13,7 +13,7 @@ from headwise.calls.argument_axes import last
 from headwise.calls.function_trees import Written
 from headwise.calls.roles import init_role
 from headwise.calls.signature import EMPTY, callee, parameters
-from headwise.source import nodes_of
+from headwise.source import assigned_pairs, nodes_of
 
 __all__ = ["MODULE", "Asked", "asked_modules", "offered"]
 
@@ -51,7 +51,7 @@ def asked_modules(methods: Sequence[Written]) -> dict[str, Asked]:
     names = {argument.arg for argument in args} - {"self"}
     kept: dict[str, str] = {}
     for node in nodes_of(maker):
-        for target, value in _assigned(node):
+        for target, value in assigned_pairs(node) if isinstance(node, ast.Assign) else ():
             if isinstance(target, ast.Attribute) and isinstance(value, ast.Name) and value.id in names:
                 kept[target.attr] = value.id
     kinds = {argument.arg: last(argument.annotation) for argument in args if argument.annotation}
@@ -71,18 +71,6 @@ def asked_modules(methods: Sequence[Written]) -> dict[str, Asked]:
             elif isinstance(function, ast.Attribute) and last(function.value) == "self" and function.attr in kept:
                 out[kept[function.attr]] = Asked(count, kind=kinds.get(kept[function.attr], ""))
     return out
-
-
-def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What is assigned to what, one by one."""
-    if not isinstance(node, ast.Assign):
-        return
-    for target in node.targets:
-        value = node.value
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            yield from zip(target.elts, value.elts, strict=False)
-        else:
-            yield target, value
 
 
 def offered(name: str, asked: Asked, widths: Mapping[str, str], kinds: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from headwise.calls.roles import init_role
 from headwise.calls.symbols import LEGEND
 from headwise.source import nodes_of
 
-__all__ = ["divided", "step_of"]
+__all__ = ["divided", "norm_groups", "step_of"]
 
 # a half is what even sizes are for; wider steps make no layer that is quickly built
 LEAST, MOST = 3, 64
@@ -42,20 +42,31 @@ def divided(symbols: Mapping[str, Named], step: int, *, by_heads: bool) -> dict[
 def _steps(tree: ast.FunctionDef) -> Iterator[int]:
     """The whole numbers by which a width is divided, and the groups of norms."""
     defaults = _defaults(tree)
+    # but heads and their widths, which are given
+    others = {name: value for name, value in defaults.items() if init_role(name) not in GIVEN}
     for node in nodes_of(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and init_role(last(node.left)) == "width":
-            yield _whole(node.right, defaults)
-        elif isinstance(node, ast.Call) and last(node.func) == "GroupNorm":
-            groups = [keyword.value for keyword in node.keywords if keyword.arg == "num_groups"] or node.args
-            yield from (_whole(group, defaults) for group in groups[:1])
+            yield _whole(node.right, others)
+    yield from (_whole(group, defaults) for group in _groups(tree))
+
+
+def norm_groups(tree: ast.AST) -> Iterator[str]:
+    """The names of the numbers of groups into which norms divide channels."""
+    return (last(group) for group in _groups(tree))
+
+
+def _groups(tree: ast.AST) -> Iterator[ast.expr]:
+    for node in nodes_of(tree):
+        if isinstance(node, ast.Call) and last(node.func) == "GroupNorm":
+            yield from ([keyword.value for keyword in node.keywords if keyword.arg == "num_groups"] or node.args)[:1]
 
 
 def _defaults(tree: ast.FunctionDef) -> dict[str, int]:
-    """The arguments of a function that are whole numbers by default, but heads and their widths, which are given."""
+    """The arguments of a function that are whole numbers by default."""
     positional = [*tree.args.posonlyargs, *tree.args.args]
     pairs = [*zip(positional[len(positional) - len(tree.args.defaults) :], tree.args.defaults, strict=True)]
     pairs += [(each, value) for each, value in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True) if value]
-    return {each.arg: _whole(value, {}) for each, value in pairs if init_role(each.arg) not in GIVEN}
+    return {each.arg: _whole(value, {}) for each, value in pairs}
 
 
 def _whole(node: ast.AST, defaults: dict[str, int]) -> int:

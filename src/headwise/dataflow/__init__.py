@@ -16,12 +16,14 @@ _HOME = {
     "Names": "axis_names", "Origin": "provenance", "Owners": "entry_heads", "ProvenanceTracker": "propagation",
     "Row": "axis_names", "Run": "runner", "Shape": "axes", "Sizes": "sizes", "TokenSum": "sums_over_tokens",
     "aligned": "axis_names", "allowed_by": "attention_pattern", "arguments": "runner", "attentions": "attention",
-    "axes_of": "decoder", "by_site": "axis_names", "call_of": "runner", "chain_of": "attention",
+    "axes_of": "decoder", "by_site": "axis_names", "call_of": "runner", "causal_argument": "attention_pattern",
+    "chain_of": "attention",
     "contraction": "contractions", "default_dtype": "runner", "downstream": "sums_over_tokens",
     "feature_sums": "token_mixing", "find_pattern": "attention_pattern", "followed": "provenance",
     "hidden_in_layer": "attention", "is_constant": "contractions", "is_laid_over": "attention",
     "is_layer": "attention", "is_movement": "index_maps", "is_scores": "attention", "kinds": "attention_steps",
-    "looking": "product_provenance", "made_from": "attention", "makers": "attention", "mixing_of": "token_mixing",
+    "looking": "product_provenance", "made_from": "attention", "makers": "attention",
+    "mask_argument": "attention_pattern", "mixing_of": "token_mixing",
     "operand_marks": "attention", "own_of": "provenance", "own_tokens": "product_provenance",
     "place_of": "provenance", "product": "sizes",
     "reader": "sums_over_tokens", "readied": "float64", "run": "runner", "sample_held": "provenance",
@@ -47,7 +49,9 @@ if TYPE_CHECKING:
     from headwise.dataflow.attention_pattern import NOTHING as NOTHING
     from headwise.dataflow.attention_pattern import AttentionPattern as AttentionPattern
     from headwise.dataflow.attention_pattern import allowed_by as allowed_by
+    from headwise.dataflow.attention_pattern import causal_argument as causal_argument
     from headwise.dataflow.attention_pattern import find_pattern as find_pattern
+    from headwise.dataflow.attention_pattern import mask_argument as mask_argument
     from headwise.dataflow.attention_steps import kinds as kinds
     from headwise.dataflow.axes import NamedAxis as NamedAxis
     from headwise.dataflow.axes import Shape as Shape

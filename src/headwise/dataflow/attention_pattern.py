@@ -95,7 +95,7 @@ def _fused(attention: AttentionOps) -> AttentionPattern | None:
     mask = mask_argument(args, options)
     if mask is not None:
         scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
-    if options.get("is_causal") or (len(args) > 5 and args[5]):
+    if causal_argument(args, options):
         keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
         scores = scores.masked_fill(~keep, float("-inf"))
     shape = scores.shape
@@ -129,6 +129,11 @@ def mask_argument(args: tuple[object, ...], options: Mapping[str, object]) -> Te
     """The mask argument of torch's attention; None: it has none."""
     mask = options.get("attn_mask", args[3] if len(args) > 3 else None)
     return mask if isinstance(mask, Tensor) else None
+
+
+def causal_argument(args: tuple[object, ...], options: Mapping[str, object]) -> bool:
+    """Whether torch's attention is told to be causal."""
+    return bool(options.get("is_causal", args[5] if len(args) > 5 else False))
 
 
 def allowed_by(run: Run, samples: int, rows: int, columns: int) -> Tensor | None:

@@ -185,5 +185,5 @@ def is_constant(marks: Tensor, axis: int) -> bool:
     """Whether marks are constant along an axis, apart from unknown ones."""
     if not marks.numel() or marks.shape[axis] == 1 or marks.stride(axis) == 0:
         return True
-    first = marks.select(axis, 0).unsqueeze(axis)
-    return bool(((marks == first) | (marks < 0) | (first < 0)).all())
+    largest = marks.amax(axis, keepdim=True)
+    return bool(((marks == largest) | (marks < 0)).all())

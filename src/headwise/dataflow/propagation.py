@@ -29,7 +29,7 @@ from headwise.dataflow.product_provenance import (
     summed,
 )
 from headwise.dataflow.provenance import LOST, Marks, numbered
-from headwise.dataflow.summed_products import MULTIPLICATIONS, summed_product
+from headwise.dataflow.summed_products import product_of, summed_product
 from headwise.dataflow.views import Views
 from headwise.recording import Operation, tensors
 
@@ -129,8 +129,8 @@ class ProvenanceTracker:
         change = self.replaced.get(site)
         unknown = (None,) * len(operation.outputs)
         entry = MarkedOp(at, operation, function, args, options, input_marks, unknown, change=change)
-        if entry.last in MULTIPLICATIONS:
-            self.products |= dict.fromkeys(entry.results, entry)
+        if (product := product_of(entry, self.products)) is not None:
+            self.products |= dict.fromkeys(entry.results, product)
         elif entry.last == "sum" and (product := self.products.get(operation.inputs[0].number)) is not None:
             entry = summed_product(product, entry) or entry
         if any(input_mark is not None for input_mark in entry.given):

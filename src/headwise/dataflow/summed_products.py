@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +14,10 @@ from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.provenance import Marks
 from headwise.recording import TensorSeen
 
-__all__ = ["MULTIPLICATIONS", "summed_product"]
+__all__ = ["MULTIPLICATIONS", "product_of", "summed_product"]
 
 MULTIPLICATIONS = frozenset({"mul", "__mul__", "__rmul__", "multiply"})
+DIVISIONS = frozenset({"div", "__truediv__", "true_divide", "divide"})
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,22 @@ class _Factor:
     tensor: Tensor
     marks: Marks
     letters: str
+
+
+def product_of(entry: MarkedOp, products: Mapping[int, MarkedOp]) -> MarkedOp | None:
+    """The product that an operation computes: of its two operands, or one before it that it scales by one number.
+
+    products: those so far, by the number of their tensor.
+    """
+    is_product = entry.last in MULTIPLICATIONS
+    if is_product or entry.last in DIVISIONS:
+        numbers = [operand.number for operand in entry.inputs if operand.number in products]
+        others = [
+            tensor for tensor, operand in zip(entry.tensors, entry.inputs, strict=True) if operand.number not in numbers
+        ]
+        if len(numbers) == 1 and all(other.numel() == 1 for other in others):
+            return products[numbers[0]]
+    return entry if is_product else None
 
 
 def summed_product(product: MarkedOp, total: MarkedOp) -> MarkedOp | None:

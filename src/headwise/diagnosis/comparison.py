@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan
-from headwise.dataflow import LAYERS, AttentionOps, MarkedOp, Run, attentions
+from headwise.dataflow import LAYERS, AttentionOps, MarkedOp, Run, attentions, causal_argument, mask_argument
 from headwise.diagnosis.checks.causal_intent import wants_causal
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.designs import OWN, TORCH_LAYER, TORCH_STEP, design_of
@@ -139,8 +139,7 @@ def _step(attention: AttentionOps) -> str:
     if q is None or k is None or v is None or output is None:
         return ""
     args, options = entry.rules
-    mask = options.get("attn_mask", args[3] if len(args) > 3 else None)
-    is_causal = bool(options.get("is_causal", args[5] if len(args) > 5 else False))
+    mask, is_causal = mask_argument(args, options), causal_argument(args, options)
     wanted = _defined(q, k, v, mask, is_causal=is_causal, scale=options.get("scale"))
     return TORCH_STEP if wanted is not None and _is_near(output, wanted) else ""
 

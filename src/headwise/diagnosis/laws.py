@@ -30,6 +30,7 @@ from headwise.diagnosis.checks.key_permutation import permuting_suspects
 from headwise.diagnosis.checks.later_tokens import later_tokens
 from headwise.diagnosis.checks.mask_arguments import default_suspects, doubled_masks
 from headwise.diagnosis.checks.notes import unusual_notes
+from headwise.diagnosis.checks.packed_documents import packed_documents
 from headwise.diagnosis.checks.parameters import (
     cut_gradients,
     cut_paths,
@@ -201,6 +202,7 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     elif not exam.suspects:
         out += exam.checks.all("mask", visible_pads, exam, run)
     if not exam.suspects:
+        out += exam.checks.all("samples", run.fact, packed_documents, run, free)
         out += exam.checks.all("second call", run.fact, generation_suspects, run)
         out += exam.checks.all("causal", run.fact, window_suspects, run)
         out += exam.checks.all("inputs", run.fact, shown_targets, run, free)

@@ -7,8 +7,9 @@ from headwise.lazy_names import lazy_names
 # each public name, and the file that it comes from
 _HOME = {
     "Code": "syntax", "Edit": "syntax", "Edits": "syntax", "Span": "spans", "UserCode": "spans",
-    "alias_after": "lookup", "applied": "syntax", "assigned": "methods", "bound_to": "lookup", "characters": "syntax",
-    "code_at": "syntax", "constructors": "methods", "file_tree": "syntax", "fill_of": "lookup",
+    "alias_after": "lookup", "applied": "syntax", "assigned": "methods", "assigned_pairs": "lookup",
+    "bound_to": "lookup", "characters": "syntax", "code_at": "syntax",
+    "constructors": "methods", "file_tree": "syntax", "fill_of": "lookup",
     "function_node": "syntax", "function_of": "lookup", "is_additive": "mask_meaning", "is_installed": "libraries",
     "is_left": "lookup", "is_library": "libraries", "kept": "methods", "last_given": "lookup", "loads_of": "lookup",
     "made_at": "lookup", "meaning_of": "mask_meaning", "nodes_of": "syntax", "ones_of": "mask_meaning",
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from headwise.source.libraries import is_installed as is_installed
     from headwise.source.libraries import is_library as is_library
     from headwise.source.lookup import alias_after as alias_after
+    from headwise.source.lookup import assigned_pairs as assigned_pairs
     from headwise.source.lookup import bound_to as bound_to
     from headwise.source.lookup import fill_of as fill_of
     from headwise.source.lookup import function_of as function_of

@@ -53,11 +53,7 @@ def _operands(span: Span) -> Iterator[ast.expr]:
 
 
 def _origin(target: nn.Module, span: Span, node: ast.expr, fits: Fits, is_number: bool) -> Span | None:
-    while isinstance(node, ast.Subscript | ast.Compare):
-        node = node.value if isinstance(node, ast.Subscript) else node.left
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
-        # self.mask.bool()
-        node = node.func.value
+    node = _bare(node)
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
         owners = [module for module in target.modules() if _holds(module, node.attr, fits)]
         kind = span.function.rpartition(".")[0]
@@ -66,6 +62,21 @@ def _origin(target: nn.Module, span: Span, node: ast.expr, fits: Fits, is_number
     if isinstance(node, ast.Name) and node.id != "self":
         return _local(target, span, node.id, fits, is_number)
     return None
+
+
+def _bare(node: ast.expr) -> ast.expr:
+    """What an expression takes a part of, compares, negates or casts: `self.mask` in `~self.mask[:n, :n].bool()`."""
+    while True:
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Compare):
+            node = node.left
+        elif isinstance(node, ast.UnaryOp):
+            node = node.operand
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+            node = node.func.value
+        else:
+            return node
 
 
 def _holds(module: nn.Module, name: str, fits: Fits) -> bool:
@@ -77,7 +88,8 @@ def _assigned(target: nn.Module, owner: nn.Module, name: str) -> Span | None:
     for method in methods(type(owner)):
         for node in ast.walk(method.tree):
             if isinstance(node, ast.Expr) and _registers(node.value, name):
-                argument = node.value.args[1] if isinstance(node.value, ast.Call) and len(node.value.args) > 1 else None
+                given = node.value.args[1:2] if isinstance(node.value, ast.Call) else []
+                argument = _bare(given[0]) if given else None
                 local = _before(method, argument.id, node.lineno) if isinstance(argument, ast.Name) else None
                 return local or method.span(node)
             value = _value(node, name)

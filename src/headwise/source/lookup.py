@@ -11,6 +11,7 @@ from headwise.source.syntax import Code, code_at, file_tree
 
 __all__ = [
     "alias_after",
+    "assigned_pairs",
     "bound_to",
     "fill_of",
     "function_of",
@@ -267,7 +268,7 @@ def bound_to(span: Span) -> Span | None:
         (node, goal, value)
         for node in ast.walk(function)
         if isinstance(node, ast.Assign) and node.lineno < span.line
-        for goal, value in _pairs(node)
+        for goal, value in assigned_pairs(node)
         if isinstance(goal, ast.Name) and goal.id in names
     ]
     node, _, value = max(assignments, key=lambda assignment: assignment[0].lineno, default=(None, None, None))
@@ -276,11 +277,12 @@ def bound_to(span: Span) -> Span | None:
     return span_like(code, node if value is node.value else value, span)
 
 
-def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
-    """The targets of an assignment, each with its value."""
-    goal = node.targets[0]
-    if not isinstance(goal, ast.Tuple):
-        return [(goal, node.value)]
-    is_alike = isinstance(node.value, ast.Tuple) and len(node.value.elts) == len(goal.elts)
-    values = node.value.elts if is_alike and isinstance(node.value, ast.Tuple) else [node.value] * len(goal.elts)
-    return list(zip(goal.elts, values, strict=True))
+def assigned_pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """The targets of an assignment, each with its value: each of several names with its own, or with that of all."""
+    out: list[tuple[ast.expr, ast.expr]] = []
+    for goal in node.targets:
+        goals = goal.elts if isinstance(goal, ast.Tuple) else [goal]
+        is_alike = isinstance(goal, ast.Tuple) and isinstance(node.value, ast.Tuple)
+        values = node.value.elts if is_alike and isinstance(node.value, ast.Tuple) else []
+        out += zip(goals, values if len(values) == len(goals) else [node.value] * len(goals), strict=True)
+    return out

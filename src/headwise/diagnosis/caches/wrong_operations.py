@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from headwise.dataflow import ATTENTIONS, AttentionOps, Decoded, Decoder, MarkedOp, Run, chain_of
+from headwise.dataflow import (
+    ATTENTIONS,
+    AttentionOps,
+    Decoded,
+    Decoder,
+    MarkedOp,
+    Run,
+    causal_argument,
+    chain_of,
+    mask_argument,
+)
 from headwise.diagnosis.caches.decoding_calls import joins
 from headwise.diagnosis.caches.law import Breach, breach_of, guess_of
 from headwise.diagnosis.caches.masks import hides, is_mask_alone, is_rectangle
@@ -48,7 +58,9 @@ def _named(decoder: Decoder, run: Run, entry: MarkedOp, breach: Breach, transpla
     kind, values = "cache-step-differs", {}
     joined = _joined_by(run, entry, transplants)
     if reached == "fused" and is_mask_alone(decoder, breach, entry):
-        kind = "causal-cache"
+        # who masks several queries of an attention has them come after a cache too
+        is_masked = causal_argument(*entry.rules) or mask_argument(*entry.rules) is not None
+        kind, values = "causal-cache", {"made": "rectangle" if is_masked else ""}
     elif joined is not None:
         kind, span = "cache-lost", joined.span
     elif reached == "pair" and hides(run, entry):

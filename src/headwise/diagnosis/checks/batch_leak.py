@@ -11,6 +11,7 @@ from torch import Tensor
 from headwise.calls import Plan, call_role
 from headwise.dataflow import MarkedOp, Marks, Run, attentions, place_of, sample_of
 from headwise.diagnosis.checks.built_layers import untold_layer
+from headwise.diagnosis.checks.repeated_masks import repeated_mask
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Rebound
@@ -30,6 +31,17 @@ def sample_leaks(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     sample, disturbed = leak
     entry = _first(run, disturbed, sample) or (attentions(run)[-1].context if attentions(run) else run.seen[-1])
     home = untold_layer(run, entry)
+
+    def is_kept(stand_ins: Any) -> bool:
+        def again(**options: Any) -> Run:
+            fixed: Run = rerun(stand_ins, **options)
+            return fixed
+
+        fixed = again()
+        return fixed.failure is None and tells_samples(fixed, again) and not is_leaking(fixed, again)
+
+    if tiled := repeated_mask(run, entry, is_kept):
+        return tiled
     is_turned = _is_turned(run, rerun, marks_by_name, sample) or (home is not None and not _leaks_turned(run, rerun))
     if not is_turned:
         return [Suspect("sample-leak", entry.span)]

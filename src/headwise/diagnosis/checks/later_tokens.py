@@ -70,7 +70,7 @@ def _is_changed_before(entry: MarkedOp, changed_entry: MarkedOp, source: int, la
     """Whether numbers of a token before the last one are others in another run."""
     for before, after, marks in zip(entry.outputs, changed_entry.outputs, entry.output_marks, strict=False):
         a, b = before.value, after.value
-        if marks is None or marks.kind != "token" or a is None or b is None or a.shape != b.shape:
+        if marks is None or marks.kind != "token" or a is None or b is None or a.shape != b.shape or not a.numel():
             continue
         t = marks.arrays["t"]
         is_before = ((source_of(t) == source) & (place_of(t) < last) & (place_of(t) >= 0)).expand(a.shape)

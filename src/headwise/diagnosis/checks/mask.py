@@ -23,7 +23,7 @@ from headwise.dataflow import (
 )
 from headwise.diagnosis.checks.mask_arguments import waits_for_another, withheld
 from headwise.diagnosis.checks.mask_effects import also_wrong, is_shared_out, mistaken, source_turned
-from headwise.diagnosis.checks.mask_path import arranged, home_of, nudges, reached_by, uses
+from headwise.diagnosis.checks.mask_path import arranged, home_of, is_along_queries, nudges, reached_by, uses
 from headwise.diagnosis.checks.mask_repair import hiding
 from headwise.diagnosis.checks.softmax import other_normalisation
 from headwise.diagnosis.checks.weight_sums import TOLERANCE, chooses_both_ways, is_mutual
@@ -74,6 +74,8 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         is_late = bool(_late(masked, a)) or (a.softmax is None and _is_unchanged(with_mask, without))
         if kind == "mask-weak-fill" and not any(uses(op, reached) for op in (*a.path, a.context)):
             kind = "mask-ignored"
+        if kind == "mask-ignored" and is_along_queries(a, reached) and not _is_of_queries(masked):
+            kind = "mask-axis"
         kind = "mask-weak-fill" if kind == "mask-ignored" and nudges(masked, a.path) else kind
         # where a softmax would give hidden keys nothing, what stands in its place is to blame, and not the mask
         is_below = bool((with_mask.weights.nan_to_num()[~wanted] < -TOLERANCE).any())

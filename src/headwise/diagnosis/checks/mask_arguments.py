@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from headwise.calls import Plan, callee, mask_arguments, parameters
-from headwise.dataflow import AttentionOps, Run
+from headwise.dataflow import AttentionOps, Run, causal_argument, mask_argument
 from headwise.diagnosis.checks.untaken_branches import is_elsewhere
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Failure
@@ -22,8 +21,6 @@ from headwise.source import Span
 
 __all__ = ["default_suspects", "doubled_masks", "is_unread", "waits_for_another", "withheld"]
 
-# the places of attn_mask and is_causal among the arguments of scaled_dot_product_attention
-MASK, CAUSAL = 3, 5
 UNUSED = re.compile(r"not used|unused|ignored|compat|placeholder|noqa|未使用|没有用|兼容", re.IGNORECASE)
 MODULE = re.compile(r"self\.(\w+)\(")
 
@@ -37,9 +34,7 @@ def doubled_masks(masked: Run) -> list[Suspect]:
     for entry in masked.seen:
         if entry.last == "scaled_dot_product_attention":
             args, options = entry.rules
-            mask = options.get("attn_mask", args[MASK] if len(args) > MASK else None)
-            is_causal = options.get("is_causal", args[CAUSAL] if len(args) > CAUSAL else False)
-            if isinstance(mask, torch.Tensor) and is_causal is True:
+            if mask_argument(args, options) is not None and causal_argument(args, options):
                 out.append(Suspect("mask-beside-is-causal", entry.span, proved=True))
     return out[:1]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from headwise.dataflow import SUMS, MarkedOp, Run
+from headwise.dataflow import SUMS, AttentionOps, MarkedOp, Run
 from headwise.source import Span, fill_of, made_at
 
-__all__ = ["arranged", "home_of", "is_counted", "nudges", "reached_by", "uses"]
+__all__ = ["arranged", "home_of", "is_along_queries", "is_counted", "nudges", "reached_by", "uses"]
 
 # what makes of a mask the numbers that are added to scores
 MOVES = frozenset({"pad", "roll", "cat", "concat", "concatenate"})
@@ -120,6 +120,19 @@ def uses(entry: MarkedOp, reached: set[int]) -> bool:
     if not entry.is_marked or entry.last in SHAPED:
         return False
     return bool(reached & entry.taken)
+
+
+def is_along_queries(attention: AttentionOps, reached: set[int]) -> bool:
+    """Whether a mask meets scores with one entry for all keys of a query, which changes no weight."""
+    for entry in attention.path:
+        axis = attention.key_axis(entry)
+        if not uses(entry, reached) or axis is None or not entry.outputs:
+            continue
+        behind = len(entry.outputs[0].shape) - axis
+        shapes = [tensor.shape for tensor in entry.inputs if tensor.number in reached]
+        if any(len(shape) > behind and shape[-behind] == 1 < shape[-behind - 1] for shape in shapes):
+            return True
+    return False
 
 
 def nudges(run: Run, path: Sequence[MarkedOp]) -> bool:

@@ -88,7 +88,7 @@ def _groups(entry: MarkedOp, size: int) -> bool:
 def _takes_apart(run: Run, view: MarkedOp) -> bool:
     """Whether a view of tokens names axes in another order than they lie in, other than those of heads."""
     marks, before, after = view.given[0], view.inputs[0].shape, view.outputs[0].shape
-    if marks is None or marks.kind != "token" or max(len(before), len(after)) <= GROUPED:
+    if marks is None or marks.kind != "token" or len(before) == len(after) <= GROUPED:
         return False
     f, heads = marks.arrays["f"], {run.sizes[name] for name in ("H", "Hkv") if name in run.sizes}
     has_heads = any(size in heads and not is_constant(f, axis) for axis, size in enumerate(before))

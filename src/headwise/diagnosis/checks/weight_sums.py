@@ -85,6 +85,8 @@ def _wrong_axis(run: Run, attention: AttentionOps, softmax: MarkedOp) -> list[Su
     if _goes_over(softmax) in (-1, value.ndim - 1) and _is_turned(run, attention):
         return [_weighed_otherwise(attention)]
     place = axis - value.ndim
+    if (again := _divided_again(attention, softmax)) is not None:
+        return [_over(again, place, _goes_over(softmax))]
 
     def right(*args: Any, **options: Any) -> Any:
         kept = {name: each for name, each in options.items() if name in ("dtype",)}
@@ -130,6 +132,32 @@ def _is_shared_again(attention: AttentionOps, softmax: MarkedOp) -> bool:
     return False
 
 
+def _divided_again(attention: AttentionOps, softmax: MarkedOp) -> MarkedOp | None:
+    """What divides the shares of a softmax by their sum over the axis of that softmax once more, which changes none:
+    the sum over the other axis was meant, as of slots that share inputs out (arXiv:2006.15055, section 2.1).
+    """
+    axis = _goes_over(softmax)
+    for entry in attention.path:
+        values = [tensor.value for tensor in entry.inputs]
+        if entry.at <= softmax.at or entry.name not in DIVISIONS or len(values) != 2 or axis is None:
+            continue
+        share, total = values
+        if share is None or total is None or share.ndim != total.ndim or not total.shape[axis] == 1 < share.shape[axis]:
+            continue
+        if torch.allclose(share.sum(dim=axis, keepdim=True), total):
+            return entry
+    return None
+
+
+def _over(division: MarkedOp, axis: int, was: int | None) -> Suspect:
+    """That a division by a sum is by that over another axis."""
+
+    def right(*args: Any, **_: Any) -> Any:
+        return args[0] / args[0].sum(dim=axis, keepdim=True)
+
+    return Suspect("softmax-axis", division.span, {division.site: right}, said={"axis": axis, "was": str(was)})
+
+
 def _goes_over(softmax: MarkedOp) -> int | None:
     dim = softmax.options.get(
         "dim", next((argument for argument in softmax.args[1:] if isinstance(argument, int)), None)
@@ -150,12 +178,7 @@ def _divided(attention: AttentionOps) -> list[Suspect]:
             continue
         elsewhere = [a for a in range(value.ndim) if a != axis and bool((value.sum(dim=a) - 1).abs().max() < TOLERANCE)]
         if elsewhere:
-
-            def right(*args: Any, axis: int = axis - value.ndim, **_: Any) -> Any:
-                return args[0] / args[0].sum(dim=axis, keepdim=True)
-
-            return [Suspect("softmax-axis", entry.span, {entry.site: right},
-                            said={"axis": axis - value.ndim, "was": str(elsewhere[0])})]  # fmt: skip
+            return [_over(entry, axis - value.ndim, elsewhere[0])]
     return []
 
 

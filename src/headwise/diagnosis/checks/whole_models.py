@@ -16,6 +16,7 @@ from headwise.dataflow import (
     MarkedOp,
     Run,
     attentions,
+    causal_argument,
     find_pattern,
     is_constant,
     is_movement,
@@ -33,8 +34,6 @@ __all__ = [
 ]  # fmt: skip
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
-# the place of the flag among the arguments of torch's attention
-IS_CAUSAL = 5
 # what a layer is called that attends to another input
 CROSS = re.compile(
     r"(^|_)cross(?!_(shape|scale|window|channel|head|layer|frame|cov))(_|$|att)|(^|_)(encoder_decoder|enc_dec|src)_att",
@@ -158,7 +157,7 @@ def causal_crossing_suspects(run: Run) -> list[Suspect]:
 def _is_flagged(attention: AttentionOps) -> bool:
     """Whether it is torch's attention that is told to be causal: a mask of its own may be meant."""
     args, options = attention.context.rules
-    return attention.fused and options.get("is_causal", args[IS_CAUSAL] if len(args) > IS_CAUSAL else False) is True
+    return attention.fused and causal_argument(args, options)
 
 
 def attends_back(attention: AttentionOps) -> bool:

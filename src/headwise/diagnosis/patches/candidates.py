@@ -276,7 +276,7 @@ WRITTEN: dict[str, Callable[[Code, Suspect], Iterator[Edits]]] = {
     "split-without-transpose": moved,
     "merge-without-transpose": moved, "heads-batch-swapped": moved, "key-not-transposed": moved,
     "dropout-in-eval": _dropout_in_eval, "dropout-before-softmax": _dropout_early,
-    "rotary-wrong": _turned, "gradient-cut": _gradient_cut, "groups-tiled": _groups,
+    "rotary-wrong": _turned, "gradient-cut": _gradient_cut, "groups-tiled": _groups, "mask-repeat-order": _groups,
     "key-uses-query-length": _length, "view-noncontiguous": _contiguous, **RENAMED, **REMASKED,
     "dropout-twice": _dropout_twice, "einsum-weights-summed": _einsum,
 }  # fmt: skip

@@ -1,0 +1,126 @@
+"""Sizes by use: what the parameters of a constructor are, told by what the code does with them and not by names."""
+
+import torch
+from torch import nn
+
+from headwise.calls.finder import find
+
+
+def best(target):
+    return find(target, namespace=globals()).plans[0]
+
+
+class Lettered(nn.Module):
+    """One letter divides the width: it is the number of heads."""
+
+    def __init__(self, d, n):
+        super().__init__()
+        self.n, self.piece = n, d // n
+        self.ask, self.offer, self.hold, self.join = (nn.Linear(d, d) for _ in range(4))
+
+    def forward(self, mine, theirs, allowed):
+        q, k, v = self.ask(mine), self.offer(theirs), self.hold(theirs)
+        out = []
+        for h in range(self.n):
+            at = slice(h * self.piece, (h + 1) * self.piece)
+            s = torch.bmm(q[..., at], k[..., at].transpose(1, 2)) / self.piece**0.5
+            out.append(torch.bmm(s.masked_fill(~allowed, -1e9).softmax(-1), v[..., at]))
+        return self.join(torch.cat(out, -1))
+
+
+class Sided(nn.Module):
+    """Its image has a side that patches divide, whatever it is called."""
+
+    def __init__(self, side=32, patch=4, channels=3, dim=96, heads=4):
+        super().__init__()
+        assert side % patch == 0
+        self.heads, self.cut = heads, nn.Conv2d(channels, dim, kernel_size=patch, stride=patch)
+        self.where, self.qkv = nn.Parameter(torch.randn(1, (side // patch) ** 2, dim)), nn.Linear(dim, 3 * dim)
+
+    def forward(self, picture):
+        x = self.cut(picture).flatten(2).transpose(1, 2) + self.where
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).reshape(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        return ((q @ k.mT * (d // self.heads) ** -0.5).softmax(-1) @ v).transpose(1, 2).reshape(b, n, d)
+
+
+class Normed(nn.Module):
+    """`num_groups` are those of a norm of channels, and no heads."""
+
+    def __init__(self, in_channels, n_heads, d_head, num_groups=32):
+        super().__init__()
+        self.heads, inner = n_heads, n_heads * d_head
+        self.norm, self.into = nn.GroupNorm(num_groups, in_channels), nn.Conv2d(in_channels, inner, 1)
+        self.qkv, self.back = nn.Linear(inner, 3 * inner), nn.Conv2d(inner, in_channels, 1)
+
+    def forward(self, x):
+        b, _, h, w = x.shape
+        y = self.into(self.norm(x)).flatten(2).transpose(1, 2)
+        q, k, v = self.qkv(y).reshape(b, h * w, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v
+        return x + self.back(y.transpose(2, 3).reshape(b, -1, h, w))
+
+
+class Pictured(nn.Module):
+    """Words look at a map of features.
+
+    words: (B, T, dim); features: (B, C, H, W)
+    """
+
+    def __init__(self, dim, image_dim, heads):
+        super().__init__()
+        self.heads, self.norm = heads, nn.LayerNorm(image_dim)
+        self.ask, self.pack = nn.Linear(dim, dim), nn.Linear(image_dim, 2 * dim)
+
+    def forward(self, words, features):
+        b, t, d = words.shape
+        cells = self.norm(features.permute(0, 2, 3, 1)).flatten(1, 2)
+        q = self.ask(words).view(b, t, self.heads, -1).transpose(1, 2)
+        k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.pack(cells).chunk(2, -1))
+        return nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, d)
+
+
+class Stepped(nn.Module):
+    """The state of a recurrent layer has an axis of layers before that of samples."""
+
+    def __init__(self, vocab, emb=12, hid=20):
+        super().__init__()
+        self.table, self.gru = nn.Embedding(vocab, emb), nn.GRU(emb + hid, hid, batch_first=True)
+        self.mine, self.theirs, self.score = nn.Linear(hid, hid), nn.Linear(hid, hid), nn.Linear(hid, 1)
+        self.guess = nn.Linear(hid, vocab)
+
+    def forward(self, words, state, encoded):
+        out = []
+        for at in range(words.size(1)):
+            s = self.score(torch.tanh(self.mine(state[-1])[:, None] + self.theirs(encoded))).squeeze(-1)
+            seen = torch.bmm(s.softmax(1)[:, None], encoded)
+            y, state = self.gru(torch.cat([self.table(words[:, at])[:, None], seen], 2), state)
+            out.append(self.guess(y))
+        return torch.cat(out, 1)
+
+
+def test_a_letter_that_divides_a_width_is_the_number_of_heads():
+    assert best(Lettered).init == {"d": "H*d", "n": "H"}
+
+
+def test_what_a_patch_divides_is_the_side_of_an_image():
+    plan = best(Sided)
+    assert (plan.init["side"], plan.init["patch"]) == ("n*patch", "patch")
+    assert plan.call["picture"][2:] == ["n*patch", "n*patch"]
+
+
+def test_the_groups_of_a_norm_are_no_heads_and_divide_its_channels():
+    plan = best(Normed)
+    assert "num_groups" not in plan.init
+    assert all(plan.build(plan.sizes(probe)).norm.num_channels % 32 == 0 for probe in range(3))
+
+
+def test_a_width_of_images_is_no_side_of_one():
+    plan = best(Pictured)
+    sizes = plan.sizes(0)
+    assert sizes[plan.call["features"][1]] == plan.build(sizes).norm.normalized_shape[0]
+    assert plan.call["features"][2:] == ["h", "w"]
+
+
+def test_the_state_of_a_recurrent_layer_has_its_layers_first():
+    assert best(Stepped).call["state"][:2] == ["1", "B"]
