@@ -54,7 +54,7 @@ def _axes(value: Any) -> list[Any]:
 
 
 def _reversed(value: Any, axis: int, where: slice) -> Any:
-    """A tensor with disturbed numbers in some of its rows: those of its other tokens, in the opposite order."""
+    """A tensor with other numbers in some of its rows: those of its other tokens, in the opposite order."""
     if not isinstance(value, Tensor):
         return value
     index = (slice(None),) * axis + (where,)
