@@ -44,6 +44,25 @@ class Sided(nn.Module):
         return ((q @ k.mT * (d // self.heads) ** -0.5).softmax(-1) @ v).transpose(1, 2).reshape(b, n, d)
 
 
+class Gridded(nn.Module):
+    """Its grid is unpacked into two sides, which windows divide; tokens come row by row."""
+
+    def __init__(self, dim, grid, num_heads, window=7):
+        super().__init__()
+        rows, columns = grid
+        assert rows % window == 0
+        assert columns % window == 0
+        self.grid, self.window, self.heads, self.qkv = (rows, columns), window, num_heads, nn.Linear(dim, 3 * dim)
+
+    def forward(self, x):
+        b, _, d = x.shape
+        (h, w), s = self.grid, self.window
+        y = x.view(b, h // s, s, w // s, s, d).transpose(2, 3).reshape(-1, s * s, d)
+        q, k, v = self.qkv(y).view(len(y), s * s, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = ((q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v).transpose(1, 2).reshape(b, h // s, w // s, s, s, d)
+        return y.transpose(2, 3).reshape(x.shape)
+
+
 class Normed(nn.Module):
     """`num_groups` are those of a norm of channels, and no heads."""
 
@@ -107,6 +126,13 @@ def test_what_a_patch_divides_is_the_side_of_an_image():
     plan = best(Sided)
     assert (plan.init["side"], plan.init["patch"]) == ("n*patch", "patch")
     assert plan.call["picture"][2:] == ["n*patch", "n*patch"]
+
+
+def test_a_grid_that_is_unpacked_has_two_sides_that_windows_divide():
+    plan = best(Gridded)
+    assert plan.init["grid"] == {"_tuple": ["grid_h", "grid_w"]}
+    sizes = plan.sizes(0)
+    assert sizes["L"] == sizes["grid_h"] * sizes["grid_w"]
 
 
 def test_the_groups_of_a_norm_are_no_heads_and_divide_its_channels():

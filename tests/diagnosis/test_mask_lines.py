@@ -103,3 +103,97 @@ def test_a_square_that_a_constructor_keeps_stands_where_it_is_made(square, kinds
     made = KEPT.replace("{square}", square)
     source = HEAD + attend(made=made, body=body, extra="longest").replace("Attend", "CausalAttend")
     assert blamed_in(source, "CausalAttend") == [each for kind in kinds for each in marked(source, kind)]
+
+
+HISTORY = """
+
+class History(nn.Module):
+    def __init__(self, items=11, width=24, heads=3):
+        super().__init__()
+        self.heads, self.items = heads, nn.Embedding(items, width, padding_idx=0)
+        self.three = nn.Linear(width, 3 * width)
+
+    def attend(self, x, near):
+        b, n, d = x.shape
+        q, k, v = self.three(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~near, -1e9)
+        return (s.softmax(-1) @ v).transpose(1, 2).reshape(b, n, d)
+
+    def forward(self, ids):
+        kept = ids != 0
+        n = ids.shape[1]
+        square = torch.ones(n, n, dtype=torch.bool).{square}
+        near = square[None, None] & kept[:, None, None]
+        return (self.items(ids) + self.attend(self.items(ids), near)) * kept[..., None]
+"""
+
+
+def test_a_square_that_is_joined_to_padding_of_ids_stands_where_it_is_made():
+    source = HEAD + HISTORY.replace("{square}", "tril(diagonal=1)  # <-")
+    assert blamed_in(source, "History") == marked(source, "causal-offset")
+    assert blamed_in(HEAD + HISTORY.replace("{square}", "tril()"), "History") == []
+
+
+LATER = """
+s = q @ k.mT / math.sqrt(self.part)
+s = s.masked_fill(~valid[:, {at}], -torch.inf){mark}
+y = (s.softmax(-1) @ v).masked_fill(~valid[:, None, :, None], 0.0)
+"""
+
+
+@pytest.mark.parametrize(("at", "kinds"), [("None, None, :", []), ("None, :, None", ["mask-axis"])])
+def test_the_axis_of_a_mask_is_told_where_it_meets_the_scores_and_not_where_it_is_used_later(at, kinds):
+    body = LATER.replace("{at}", at).replace("{mark}", "  # <-" * bool(kinds))
+    source = HEAD + attend(body=body, given="valid")
+    assert blamed_in(source, "Attend") == [each for kind in kinds for each in marked(source, kind)]
+
+
+SLOPED = """
+far = (torch.arange(long)[:, None] - torch.arange(long)).clamp(min=0)
+bias = {sign}(0.5 ** torch.arange(1, self.num_heads + 1))[:, None, None] * far{mark}
+s = (q @ k.mT / math.sqrt(self.part) + bias).masked_fill(far.new_ones(long, long).triu(1) > 0, -torch.inf)
+y = s.softmax(-1) @ v
+"""
+
+
+@pytest.mark.parametrize(("sign", "kinds"), [("-", []), ("", ["distance-bias-sign"])])
+def test_a_bias_of_distance_that_grows_is_told_where_it_is_made(sign, kinds):
+    body = SLOPED.replace("{sign}", sign).replace("{mark}", "  # <-" * bool(kinds))
+    source = HEAD + attend(body=body).replace("Attend", "CausalAttend")
+    assert blamed_in(source, "CausalAttend") == [each for kind in kinds for each in marked(source, kind)]
+
+
+LOCAL = """
+from dataclasses import dataclass
+
+@dataclass
+class Local:
+    width: int = 24
+    heads: int = 3
+    window: int = 8
+    causal: bool = True
+
+class Window(nn.Module):
+    def __init__(self, config: Local):
+        super().__init__()
+        self.config, self.three = config, nn.Linear(config.width, 3 * config.width)
+
+    def forward(self, x):
+        b, n, d = x.shape
+        q, k, v = self.three(x).view(b, n, 3, self.config.heads, -1).permute(2, 0, 3, 1, 4)
+        far = torch.arange(n)[:, None] - torch.arange(n)
+        near = {near}
+        s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~near, -torch.inf)
+        return (s.softmax(-1) @ v).transpose(1, 2).reshape(b, n, d)
+"""
+
+
+@pytest.mark.parametrize(
+    ("near", "kinds"),
+    [
+        ("(far >= 0) & (far < self.config.window)", []),
+        ("far < self.config.window", ["causal-missing"]),
+    ],
+)
+def test_a_config_says_that_a_class_looks_back(near, kinds):
+    assert [kind for kind, _ in blamed_in(HEAD + LOCAL.replace("{near}", near), "Window")] == kinds

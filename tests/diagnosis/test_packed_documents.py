@@ -40,3 +40,35 @@ def test_documents_in_one_row_stay_apart(document, near, kinds):
     found = found_in(source, "Packed")
     assert [(each.kind, each.proved) for each in found.faults] == [(kind, True) for kind in kinds]
     assert "<-" not in source or blamed_in(source, "Packed") == marked(source, kinds[0])
+
+
+ROWS = '''
+
+class Rows(nn.Module):
+    """Documents follow one another in each row, and each counts its tokens from 0.
+
+    x: (B, T, width); doc_ids: (B, T) long
+    """
+
+    def __init__(self, width, heads, longest=32):
+        super().__init__()
+        self.heads, self.places = heads, nn.Embedding(longest, width)
+        self.qk, self.v, self.out = nn.Linear(width, 2 * width), nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x, doc_ids):
+        b, t, d = x.shape
+        at = torch.arange(t).expand(b, t)
+        begins = torch.ones_like(doc_ids, dtype=torch.bool)
+        begins[:, 1:] = doc_ids[:, 1:] != doc_ids[:, :-1]
+        place = at - torch.where(begins, at, 0).cummax(dim=1).values
+        q, k = (y.view(b, t, self.heads, -1).transpose(1, 2) for y in self.qk(x + self.places(place)).chunk(2, -1))
+        v = self.v(x).view(b, t, self.heads, -1).transpose(1, 2)
+        near = (doc_ids[:, :, None] == doc_ids[:, None]).tril()
+        s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~near[:, None], float("-inf"))
+        return self.out((s.softmax(-1) @ v).transpose(1, 2).reshape(b, t, d))
+'''
+
+
+def test_numbers_of_documents_are_used_where_only_their_differences_count():
+    found = found_in(HEAD + ROWS, "Rows")
+    assert (found.verdict, found.faults) == ("sound", ())

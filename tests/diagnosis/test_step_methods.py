@@ -61,3 +61,25 @@ def test_a_method_that_does_something_else_is_left(tmp_path, before, after):
         "        self.n_heads = n_heads\n", "        self.n_heads, self.norm = n_heads, nn.LayerNorm(d_model)\n"
     )
     assert faults_of(tmp_path, text) == []
+
+
+MADE = """
+    def init_state(self, batch):
+        shape = (batch, self.n_heads, 12, self.out_proj.in_features // self.n_heads)
+        return {"k": self.out_proj.weight.new_zeros(shape), "v": self.out_proj.weight.new_zeros(shape), "at": 0}
+
+    def step(self, x, state):
+        q, k, v = self.split(x[:, None])
+        at = state["at"]
+        state["k"][:, :, at], state["v"][:, :, at] = k[:, :, 0], v[:, :, 0]
+        state["at"] = at + 1
+        k, v = state["k"]{part}, state["v"]{part}
+        context = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.out_proj(context.transpose(1, 2).flatten(2))[:, 0]
+"""
+
+
+@pytest.mark.parametrize(("part", "kinds"), [("[:, :, : at + 1]", []), ("", ["step-differs"])])
+def test_a_state_that_a_method_makes_and_a_step_changes_is_handed_on(tmp_path, part, kinds):
+    text = STEPS[: STEPS.index("    def step(")] + MADE.replace("{part}", part).lstrip("\n")
+    assert [kind for kind, _ in faults_of(tmp_path, text)] == kinds

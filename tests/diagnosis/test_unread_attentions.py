@@ -40,3 +40,41 @@ def test_an_encoder_that_nothing_reads_is_found(changes, is_right):
         source = source.replace(old, new)
     wanted = [] if is_right else [("attention-unread", line_of(source, "self.encoder(x"))]
     assert blamed_in(source, "Translator") == wanted
+
+
+TOWERS = """import torch
+from torch import nn
+
+
+class Both(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.mine, self.theirs = (nn.MultiheadAttention(dim, heads, batch_first=True) for _ in range(2))
+
+    def forward(self, a, v):
+        return a + self.mine(a, v, v, need_weights=False)[0], v + self.theirs(v, a, a, need_weights=False)[0]
+
+
+class Towers(nn.Module):
+    def __init__(self, dim=24, heads=3, depth=2):
+        super().__init__()
+        self.blocks = nn.ModuleList([Both(dim, heads) for _ in range(depth)])
+
+    def forward(self, audio, video):
+        a, v = audio, video
+        for block in self.blocks:
+            {called}
+        return a + v.mean(1, keepdim=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("called", "kinds"),
+    [
+        ("a, v = block(a, v)", []),
+        ("a, v = block(audio, video)  # <-", ["attention-unread"]),
+    ],
+)
+def test_blocks_that_all_take_the_same_are_told_where_they_are_called(called, kinds):
+    source = TOWERS.replace("{called}", called)
+    assert blamed_in(source, "Towers") == [(kind, line_of(source, "# <-")) for kind in kinds]

@@ -23,7 +23,7 @@ LEAST = 43
 MOST = 48
 # how many windows lie along each side of an image
 COUNTS = ("n", "m", "t")
-SIZES = ("length", "window", "image", "patch", "vocabulary")
+SIZES = ("length", "window", "image", "grid", "patch", "vocabulary")
 # what is given where nothing is known but the kind; EMPTY where a symbol is better
 PLAIN: Mapping[str, Any] = {
     "flag": False, "bias": False, "place": 0, "layers": 2, "factor": 2, "norm_groups": 1, "number": 0.5, "none": None,

@@ -82,6 +82,9 @@ def _role(parameter: inspect.Parameter, reading: Reading) -> str:
         return "width"
     if parameter.name in reading.norm_groups:
         return "norm_groups"
+    if role == "" and default is EMPTY and reading.counts.get(parameter.name) in SIDES:
+        # what is unpacked into the sides of an image is one
+        return "grid"
     if role in ("", "width") and parameter.name in reading.patched:
         return "image"
     if role == "" and parameter.name in reading.repeated:
@@ -157,14 +160,14 @@ def _spreads(
     """What the length of the input may be made of, so that windows divide it; "": it is free."""
     yield ""
     for name, role in roles.items():
-        if role in ("window", "image") or name in unknown:
+        if role in ("window", "image", "grid") or name in unknown:
             sides = SIDES.get(reading.counts.get(name, 0), ())
             size = "*".join(f"{name}_{side}" for side in sides) or name
             if isinstance(arguments.get(name), str):
                 size = arguments[name]
             square = size if sides else f"{size}*{size}"
             # an image that a class is built for is the one that comes
-            ways = (square, f"n*{size}") if role == "image" and sides else (f"n*{size}", square)
+            ways = (square, f"n*{size}") if role in ("image", "grid") and sides else (f"n*{size}", square)
             yield from (*ways, *([f"{size}+1"] if name in unknown else []))
 
 

@@ -202,7 +202,8 @@ def _closer(attention: AttentionOps) -> MarkedOp:
 
 def _fills(entry: MarkedOp) -> bool:
     """Whether an operation makes some scores next to minus infinity that were not."""
-    inputs = [tensor.value for tensor in entry.marked_inputs]
+    values = [tensor.value for tensor in entry.marked_inputs]
+    inputs = [value for value in values if value is not None and value.is_floating_point()]
     output, before = entry.value, inputs[0] if len(inputs) == 1 else None
     if output is None or before is None or before.shape != output.shape or not output.is_floating_point():
         return False
@@ -223,11 +224,24 @@ def _is_plainly_closed(entry: MarkedOp, maker: MarkedOp) -> bool:
 def _made_by(run: Run, entry: MarkedOp) -> MarkedOp | None:
     """The operation that gave a mask its triangle; None: it came from outside of the run."""
     names = ("tril", "triu", "tril_", "triu_")
-    makers = made_from(run, [entry])
+    makers = made_from(run, [entry, *_masks_of(run, entry)])
     return next(
         (op for op in makers
          if op.last in names or (op.name in ("<", "<=", ">", ">=") and is_step(op.value))), None,
     )  # fmt: skip
+
+
+def _masks_of(run: Run, entry: MarkedOp) -> list[MarkedOp]:
+    """The operations on what is true or false of tokens, as of ids that are no padding, that an operation's mask is
+    made of.
+    """
+    out: list[MarkedOp] = []
+    numbers = set(entry.taken)
+    for op in reversed(run.seen[: entry.at]):
+        if numbers & op.results and op.is_marked and op.value is not None and op.value.dtype == torch.bool:
+            out.append(op)
+            numbers |= op.taken
+    return out
 
 
 def _home(run: Run, entry: MarkedOp, kind: str) -> Span | None:

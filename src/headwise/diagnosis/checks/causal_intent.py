@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import is_dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,10 +73,23 @@ def wants_causal(run: Run) -> bool:
         ):
             return True
         modules = [] if takes_mask else list(run.target.modules())
-        if any(_says_causal(name) and value is True for module in modules for name, value in vars(module).items()):
+        holders = [holder for module in modules for holder in (module, *_configs(module))]
+        if any(_says_causal(name) and value is True for holder in holders for name, value in vars(holder).items()):
             return True
         return any(is_triangle(each) and not _is_elsewhere(run, name) for name, each in run.target.named_buffers())
     return False
+
+
+def _configs(module: nn.Module) -> list[Any]:
+    """The configs that a module keeps: data classes, and other objects of the person's own file."""
+    own = type(module).__module__
+    return [
+        value
+        for value in vars(module).values()
+        if not isinstance(value, type)
+        and (is_dataclass(value) or (type(value).__module__ == own and not isinstance(value, nn.Module)))
+        and hasattr(value, "__dict__")
+    ]
 
 
 def _is_documented(run: Run) -> bool:

@@ -148,10 +148,10 @@ def nudges(run: Run, path: Sequence[MarkedOp]) -> bool:
     return False
 
 
-def arranged(run: Run, reached: set[int], kind: str) -> Span | None:
-    """Where the mask was last given its shape."""
+def arranged(run: Run, reached: set[int], kind: str, use: MarkedOp | None) -> Span | None:
+    """Where the mask was last given its shape before it met the scores. use: what it met them in."""
     moves = [
-        entry for entry in run.seen
+        entry for entry in run.seen[: None if use is None else use.at]
         if not entry.is_marked and reached & entry.taken
         and (entry.is_movement or entry.name == "index")
     ]  # fmt: skip

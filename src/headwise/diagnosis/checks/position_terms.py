@@ -48,7 +48,8 @@ def position_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
                 name = _name_of(run.target, lookup)
                 return [Suspect("position-bias-constant", _index_span(run, lookup), said={"name": name}, proved=True)]
             if _favours_distance(run, attention, entry):
-                return [Suspect("distance-bias-sign", entry.span, proved=True)]
+                span = entry.span if entry.name.startswith("-") else _slope_span(run, entry)
+                return [Suspect("distance-bias-sign", span, proved=True)]
         if attention.fused and _favours_distance(run, attention, attention.context):
             return [Suspect("distance-bias-sign", _slope_span(run, attention.context), proved=True)]
     return []

@@ -27,6 +27,9 @@ __all__ = ["step_methods"]
 STEP = re.compile(r"^_?(?:step|(?:forward|decode|decoding|inference|streaming|recurrent)_(?:step|one|token)"
                   r"|step_forward)$")  # fmt: skip
 RESET = re.compile(r"^(?:reset|start|clear)(?:_(?:state|states|cache|caches|buffers?|stream|memory|streaming))?$")
+MADE = re.compile(
+    r"^(?:init|initial|new|make|create|empty|fresh|begin)_(?:\w+_)?(?:state|cache|buffer|hidden|memory)s?$"
+)
 STATE = re.compile(r"state|cache|past|mem|hidden|buf|(^|_)kv($|_)|carry")
 PLACE = re.compile(r"^(?:t|i|pos|position|index|idx|offset|start_pos|step|time_?step)$")
 # so many tokens are fewer than any window holds
@@ -107,7 +110,8 @@ def _called(model: nn.Module, call: Callable[[nn.Module], list[Tensor]]) -> _Cal
     """Calls of a copy of a module; what they raise is of how it was called, and gives nothing."""
     own, layers = copy.deepcopy(model), set[str]()
     for name, layer in own.named_modules():
-        if name and not any(layer.children()):
+        # of a table one row may be read by itself
+        if name and not any(layer.children()) and not isinstance(layer, nn.Embedding):
             layer.register_forward_hook(lambda *_, name=name: layers.add(name))
     before, weights = _kept(own), [weight.clone() for weight in own.parameters()]
     recording = record(lambda: call(own), model=own, values=True)
@@ -152,14 +156,17 @@ def _stepped(method: str, tokens: Tensor, way: StepCall, model: nn.Module) -> li
         argument.default is argument.empty and argument is not state and argument is not place for argument in arguments
     ):
         return []
-    for reset in (each for each in dir(type(model)) if RESET.match(each)):
+    made: list[Any] = []
+    for name in (each for each in dir(type(model)) if RESET.match(each) or (state is not None and MADE.match(each))):
         needed = [
-            parameter.name for parameter in parameters(getattr(model, reset)) if parameter.default is parameter.empty
+            parameter.name for parameter in parameters(getattr(model, name)) if parameter.default is parameter.empty
         ]
         if not all(BATCH.search(each) for each in needed):
             return []
-        getattr(model, reset)(*[tokens.shape[0] for _ in needed])
+        result = getattr(model, name)(*[tokens.shape[0] for _ in needed])
+        made += [result] if MADE.match(name) else []
     handed: dict[str, Any] = {} if state is None or state.default is not state.empty else {state.name: None}
+    handed |= {state.name: made[0]} if state is not None and made else {}
     out: list[Tensor] = []
     for at in range(TOKENS):
         if place is not None:
@@ -167,10 +174,11 @@ def _stepped(method: str, tokens: Tensor, way: StepCall, model: nn.Module) -> li
         result = step(tokens[:, at : at + 1] if way.keeps_axis else tokens[:, at], **handed)
         parts = list(result) if isinstance(result, tuple) else [result]
         outputs = [n for n, part in enumerate(parts) if isinstance(part, Tensor) and part.shape[:1] == tokens.shape[:1]]
-        if len(outputs) != 1 or (state is not None and len(parts) < 2):
+        if len(outputs) != 1 or (state is not None and len(parts) < 2 and not made):
             return []
         out.append(parts.pop(outputs[0]))
-        if state is not None:
+        # what is made for the calls may be changed in place
+        if state is not None and parts:
             handed[state.name] = parts[0] if len(parts) == 1 else tuple(parts)
         kept = [tensor.dtype for tensor in tensors([handed, *vars(model).values()]) if tensor.is_floating_point()]
         if not set(kept) <= {out[0].dtype} or any(tensor.dtype == torch.int8 for tensor in tensors([handed])):

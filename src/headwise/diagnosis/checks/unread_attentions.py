@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import LAYERS, AttentionOps, Run, attentions
+from headwise.dataflow import AttentionOps, Run, attentions
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import tensors
 from headwise.source import function_node
@@ -32,7 +32,7 @@ def unread_attentions(run: Run) -> list[Suspect]:
         return []
     context = unread[-1].context
     # where the target calls what attends
-    chain = () if context.last in LAYERS else context.operation.chain
+    chain = context.operation.chain
     return [Suspect("attention-unread", chain[0] if chain else context.span, proved=True)]
 
 
