@@ -430,3 +430,30 @@ def test_plans_that_fail_have_all_sizes_that_theirs_are_made_of():
     assert found.plans
     for failure in found.failures:
         assert failure.plan.sizes(0).keys() == {symbol.name for symbol in failure.plan.symbols}
+
+
+class Bound(nn.Module):
+    """Two sequences of token numbers, each with a mask of its own.
+
+    drug:      (B, Ld) token ids        drug_mask: (B, Ld) 1 = token, 0 = padding
+    prot:      (B, Lp) token ids        prot_mask: (B, Lp) 1 = token, 0 = padding
+    """
+
+    def __init__(self, d=24, heads=3):
+        super().__init__()
+        self.heads = heads
+        self.drugs, self.prots = nn.Embedding(9, d), nn.Embedding(9, d)
+        self.ask, self.pack = nn.Linear(d, d), nn.Linear(d, 2 * d)
+
+    def forward(self, drug, prot, drug_mask, prot_mask):
+        q = self.ask(self.drugs(drug)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.pack(self.prots(prot)).chunk(2, -1))
+        s = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(prot_mask[:, None, None] == 0, -1e9)
+        y = (s.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return (y * drug_mask.unsqueeze(-1)).sum(1) / drug_mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def test_masks_of_two_sequences_are_given_as_the_words_say():
+    plan = find(Bound, namespace=globals()).plans[0]
+    assert plan.call["drug"]["_ids"] == ["B", "L"]
+    assert plan.call["prot"]["_ids"] == ["B", "S"]

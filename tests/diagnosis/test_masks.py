@@ -382,3 +382,29 @@ class Attend(nn.Module):
 )
 def test_edges_of_a_graph_to_which_loops_are_added_are_masked_before_the_softmax(weights, kinds):
     assert [kind for kind, _ in blamed_in(HEAD + GRAPH.format(weights=weights))] == kinds
+
+
+NODES = """
+
+class Graph(nn.Module):
+    # nodes: (B, N, width); node_mask: (B, N) bool, True for existing nodes
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.three, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, nodes, node_mask):
+        b, n, d = nodes.shape
+        q, k, v = self.three(nodes).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        near = (node_mask[:, None] & node_mask[:, :, None]) | {kept}
+        s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~near[:, None], -torch.inf)
+        return self.out((s.softmax(-1) @ v).transpose(1, 2).reshape(b, n, d)) * node_mask[..., None]
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "kinds"),
+    [("torch.eye(n, dtype=torch.bool)", []), ("torch.eye(n, dtype=torch.bool).flip(0)", ["mask-broadcast"])],
+)
+def test_a_hidden_token_that_sees_itself_alone_is_read_by_nobody(kept, kinds):
+    assert [kind for kind, _ in blamed_in(HEAD + NODES.replace("{kept}", kept), "Graph")] == kinds

@@ -96,3 +96,29 @@ class Steps(nn.Module):
 def test_a_mask_of_steps_that_is_laid_over_their_tokens_in_another_order_is_told_there(axis, kinds):
     source = HEAD + STEPS.replace("{axis}", axis)
     assert blamed_in(source, "Steps") == [each for kind in kinds for each in marked(source, kind)]
+
+
+SENSORS = """
+
+class Sensors(nn.Module):
+    "x: (batch, length, channels)."
+
+    def __init__(self, length, channels, width=24, heads=3):
+        super().__init__()
+        self.enter, self.mix = nn.Linear(length, width), Mix(width, heads)
+        self.scale = nn.Parameter(torch.ones(channels))
+
+    def forward(self, x):
+        b, t, c = x.shape
+        y = {rows}  # <-
+        return self.mix(self.enter(y)).mean(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "kinds"),
+    [("(x * self.scale).reshape(b, c, t)", ["tokens-regrouped"]), ("(x * self.scale).transpose(1, 2)", [])],
+)
+def test_tokens_and_features_that_change_places_by_a_view_are_told(rows, kinds):
+    source = MIX + SENSORS.replace("{rows}", rows)
+    assert blamed_in(source, "Sensors") == [each for kind in kinds for each in marked(source, kind)]

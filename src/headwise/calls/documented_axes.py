@@ -112,10 +112,11 @@ def documented_calls(
         truths = {name for name in names if re.search(TRUTHS.format(name=re.escape(name)), text)}
         masked = [name for name in names if roles[name] in ("mask", "lengths") or name in counted]
         for call in _calls_with(target, {name: shapes[name] for name in names}, masked, counted, reading):
-            whole = numbered & call.keys()
+            shaped = {name for name, value in call.items() if isinstance(value, list)}
+            whole = numbered & shaped
             for below in BELOW if whole else BELOW[:1]:
                 numbers = {name: {"_ids": call[name], "below": below} for name in whole}
-                bools = (truths & call.keys()) - set(masked)
+                bools = (truths & shaped) - set(masked)
                 yield {**call, **numbers, **{name: {"_ids": call[name], **TRUE} for name in bools}}
 
 

@@ -78,11 +78,12 @@ def source_turned(masked: AttentionPattern, before: Tensor, wanted: Tensor) -> i
 
 
 def _padded(masked: AttentionPattern, allowed: Tensor) -> Tensor:
-    """Rows of tokens that the mask itself hides, which see nothing, or all there is: nobody reads them."""
+    """Rows of tokens that the mask itself hides, which see nothing, themselves alone, or all: nobody reads them."""
     if allowed.shape[1] != allowed.shape[2] or not bool((allowed == allowed[:, :1]).all()):
         return torch.zeros_like(masked.weights[..., :1], dtype=torch.bool)
     hidden = ~allowed[masked.sample[..., :1], 0, masked.row[..., :1]]
-    return hidden & (~masked.seeing | masked.visible.all(dim=-1, keepdim=True))
+    alone = (~masked.visible | (masked.row == masked.column)).all(dim=-1, keepdim=True)
+    return hidden & (~masked.seeing | alone | masked.visible.all(dim=-1, keepdim=True))
 
 
 def _levels_rows(masked: AttentionPattern, free: AttentionPattern, before: Tensor) -> bool:

@@ -88,8 +88,11 @@ def _groups(entry: MarkedOp, size: int) -> bool:
 def _takes_apart(run: Run, view: MarkedOp) -> bool:
     """Whether a view of tokens names axes in another order than they lie in, other than those of heads."""
     marks, before, after = view.given[0], view.inputs[0].shape, view.outputs[0].shape
-    if marks is None or marks.kind != "token" or len(before) == len(after) <= GROUPED:
+    if marks is None or marks.kind != "token":
         return False
+    if len(before) == len(after) <= GROUPED:
+        # tokens and features that change places, and are not transposed
+        return len(before) == GROUPED and tuple(before) == (after[0], after[2], after[1]) and len({*before}) == GROUPED
     f, heads = marks.arrays["f"], {run.sizes[name] for name in ("H", "Hkv") if name in run.sizes}
     has_heads = any(size in heads and not is_constant(f, axis) for axis, size in enumerate(before))
     if has_heads or len({*before}) < len(before) or prod(before[1:]) == prod(after[1:]):

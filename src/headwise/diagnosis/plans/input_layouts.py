@@ -157,5 +157,6 @@ def _has_triangle(operation: Operation) -> bool:
 
 
 def _level(plan: Plan) -> Plan:
-    bound = tuple(replace(symbol, equals="L") if symbol.name == "S" else symbol for symbol in plan.symbols)
-    return replace(plan, symbols=bound)
+    # last, since L may be made of other sizes
+    bound = [replace(symbol, equals="L") for symbol in plan.symbols if symbol.name == "S"]
+    return replace(plan, symbols=(*(symbol for symbol in plan.symbols if symbol.name != "S"), *bound))
