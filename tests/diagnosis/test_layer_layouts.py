@@ -111,3 +111,24 @@ def test_a_trace_names_the_axes_of_a_forward_that_puts_tokens_first_itself():
     ops = hw.trace(Turning).to_dict()["ops"]
     first, moved = (next(op for op in ops if name in op["op"]) for name in ("norm", "permute"))
     assert (first["axes"], moved["axes"]) == (["B", "L", "D"], ["L", "B", "D"])
+
+
+OWN = """
+
+class Own(nn.MultiheadAttention):
+    "x: (batch, num_patches, embed_dim)"
+
+    def __init__(self, embed_dim, num_heads, dropout=0.0):
+        super().__init__(embed_dim, num_heads, dropout=dropout{order})
+        self.norm = nn.LayerNorm(embed_dim)
+
+    def forward(self, x):
+        h = self.norm(x)
+        return x + super().forward(h, h, h, need_weights=False)[0]
+"""
+
+
+@pytest.mark.parametrize(("order", "kinds"), [("", ["batch-length-confused"]), (", batch_first=True", [])])
+def test_a_class_made_from_the_layer_is_told_where_it_builds_it(order, kinds):
+    source = HEAD + OWN.replace("{order})", order + ")" + "  # <-" * bool(kinds))
+    assert blamed_in(source, "Own") == [each for kind in kinds for each in marked(source, kind)]

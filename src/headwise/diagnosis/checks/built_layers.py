@@ -28,6 +28,15 @@ def built_at(run: Run, path: str) -> Span | None:
     return None
 
 
+def _inherited(owner: nn.Module) -> Span | None:
+    """The statement in which a class of one's own builds the layer that it is made from."""
+    for constructor in constructors(type(owner)):
+        for node in ast.walk(constructor.tree):
+            if isinstance(node, ast.Expr) and ast.unparse(node).startswith("super().__init__("):
+                return constructor.span(node)
+    return None
+
+
 def _appended(owner: nn.Module, name: str) -> Span | None:
     """The statement that appends to a list of layers of this name; None: there is none."""
     for constructor in constructors(type(owner)):
@@ -67,7 +76,8 @@ def untold_layer(run: Run, entry: MarkedOp) -> Span | None:
     layer = entry.args[0] if entry.args else None
     if not isinstance(layer, nn.MultiheadAttention) or not isinstance(run.target, nn.Module):
         return None
-    span = built_at(run, next((name for name, each in run.target.named_modules() if each is layer), ""))
+    path = next((name for name, each in run.target.named_modules() if each is layer), "")
+    span = _inherited(layer) if layer is run.target else built_at(run, path)
     if span is None:
         return None
     lines = linecache.getlines(span.file)[span.line - 1 : span.end_line or span.line]
