@@ -150,3 +150,21 @@ def test_a_width_of_images_is_no_side_of_one():
 
 def test_the_state_of_a_recurrent_layer_has_its_layers_first():
     assert best(Stepped).call["state"][:2] == ["1", "B"]
+
+
+class NormedByHead(nn.Module):
+    """Each head is a group of its norm."""
+
+    def __init__(self, dim, num_heads):
+        super().__init__()
+        self.heads, self.qkv, self.norm = num_heads, nn.Linear(dim, 3 * dim), nn.GroupNorm(num_heads, dim)
+
+    def forward(self, x):
+        b, n, d = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = ((q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v).transpose(1, 2).reshape(b * n, d)
+        return self.norm(y).view(b, n, d)
+
+
+def test_heads_that_are_groups_of_a_norm_stay_heads():
+    assert best(NormedByHead).init == {"dim": "H*d", "num_heads": "H"}

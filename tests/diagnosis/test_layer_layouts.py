@@ -119,7 +119,7 @@ class Own(nn.MultiheadAttention):
     "x: (batch, num_patches, embed_dim)"
 
     def __init__(self, embed_dim, num_heads, dropout=0.0):
-        super().__init__(embed_dim, num_heads, dropout=dropout{order})
+        {built}(embed_dim, num_heads, dropout=dropout{order})
         self.norm = nn.LayerNorm(embed_dim)
 
     def forward(self, x):
@@ -128,7 +128,8 @@ class Own(nn.MultiheadAttention):
 """
 
 
+@pytest.mark.parametrize("built", ["super().__init__", "super(Own, self).__init__"])
 @pytest.mark.parametrize(("order", "kinds"), [("", ["batch-length-confused"]), (", batch_first=True", [])])
-def test_a_class_made_from_the_layer_is_told_where_it_builds_it(order, kinds):
-    source = HEAD + OWN.replace("{order})", order + ")" + "  # <-" * bool(kinds))
+def test_a_class_made_from_the_layer_is_told_where_it_builds_it(built, order, kinds):
+    source = HEAD + OWN.replace("{built}", built).replace("{order})", order + ")" + "  # <-" * bool(kinds))
     assert blamed_in(source, "Own") == [each for kind in kinds for each in marked(source, kind)]

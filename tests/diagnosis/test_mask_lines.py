@@ -176,12 +176,14 @@ class Local:
 class Window(nn.Module):
     def __init__(self, config: Local):
         super().__init__()
+        {told}
         self.config, self.three = config, nn.Linear(config.width, 3 * config.width)
 
     def forward(self, x):
         b, n, d = x.shape
         q, k, v = self.three(x).view(b, n, 3, self.config.heads, -1).permute(2, 0, 3, 1, 4)
         far = torch.arange(n)[:, None] - torch.arange(n)
+        far = far if {asked} else far.abs()
         near = {near}
         s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~near, -torch.inf)
         return (s.softmax(-1) @ v).transpose(1, 2).reshape(b, n, d)
@@ -189,11 +191,13 @@ class Window(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("near", "kinds"),
+    ("near", "asked", "told", "kinds"),
     [
-        ("(far >= 0) & (far < self.config.window)", []),
-        ("far < self.config.window", ["causal-missing"]),
+        ("(far >= 0) & (far < self.config.window)", "self.config.causal", "", []),
+        ("far < self.config.window", "self.config.causal", "", ["causal-missing"]),
+        ("far < self.config.window", "self.causal", "self.causal = False", []),
     ],
 )
-def test_a_config_says_that_a_class_looks_back(near, kinds):
-    assert [kind for kind, _ in blamed_in(HEAD + LOCAL.replace("{near}", near), "Window")] == kinds
+def test_a_config_says_that_a_class_looks_back(near, asked, told, kinds):
+    source = HEAD + LOCAL.replace("{near}", near).replace("{asked}", asked).replace("{told}", told)
+    assert [kind for kind, _ in blamed_in(source, "Window")] == kinds

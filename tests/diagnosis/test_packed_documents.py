@@ -72,3 +72,32 @@ class Rows(nn.Module):
 def test_numbers_of_documents_are_used_where_only_their_differences_count():
     found = found_in(HEAD + ROWS, "Rows")
     assert (found.verdict, found.faults) == ("sound", ())
+
+
+TURNED = """
+
+class Turned(nn.Module):
+    # x: (tokens, width); cu_seqlens: (documents + 1,); cos, sin: (tokens, head_dim)
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.qkv, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x, cu_seqlens, cos, sin):
+        n, d = x.shape
+        at = torch.arange(n)
+        document = torch.bucketize(at, cu_seqlens[1:], right=True)
+        cos, sin = cos[at - cu_seqlens[document]], sin[at - cu_seqlens[document]]
+        q, k, v = self.qkv(x).view(n, 3, self.heads, -1).permute(1, 2, 0, 3)
+        a, b = q.chunk(2, -1)
+        q = q * cos + torch.cat((-b, a), -1) * sin
+        a, b = k.chunk(2, -1)
+        k = k * cos + torch.cat((-b, a), -1) * sin
+        near = (document[:, None] == document) & (at[:, None] >= at)
+        s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~near, float("-inf"))
+        return self.out((s.softmax(-1) @ v).transpose(0, 1).reshape(n, d))
+"""
+
+
+def test_tables_of_places_are_every_documents():
+    assert found_in(HEAD + TURNED, "Turned").faults == ()

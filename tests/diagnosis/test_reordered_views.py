@@ -122,3 +122,21 @@ class Sensors(nn.Module):
 def test_tokens_and_features_that_change_places_by_a_view_are_told(rows, kinds):
     source = MIX + SENSORS.replace("{rows}", rows)
     assert blamed_in(source, "Sensors") == [each for kind in kinds for each in marked(source, kind)]
+
+
+def test_a_view_that_moves_an_axis_of_one_entry_is_no_other_order():
+    last = """
+
+class Last(nn.Module):
+    "x: (batch, length, width)."
+
+    def __init__(self, width):
+        super().__init__()
+        self.ask = nn.Linear(width, width)
+
+    def forward(self, x):
+        b, n, d = x.shape
+        s = torch.bmm(x, self.ask(x)[:, -1:].view(b, d, 1)) / math.sqrt(d)
+        return (s.softmax(1) * x).sum(1)
+"""
+    assert blamed_in(HEAD + last, "Last") == []

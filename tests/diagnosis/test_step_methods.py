@@ -83,3 +83,10 @@ MADE = """
 def test_a_state_that_a_method_makes_and_a_step_changes_is_handed_on(tmp_path, part, kinds):
     text = STEPS[: STEPS.index("    def step(")] + MADE.replace("{part}", part).lstrip("\n")
     assert [kind for kind, _ in faults_of(tmp_path, text)] == kinds
+
+
+def test_a_state_that_asks_for_more_than_a_batch_leaves_the_default(tmp_path):
+    room = "    def init_cache(self, batch_size, longest):\n        return {}\n\n    def step("
+    wrong = ("torch.cat([state[1], v], dim=2)", "torch.cat([v, state[1]], dim=2)")
+    text = STEPS.replace("    def step(", room).replace(*wrong)
+    assert [kind for kind, _ in faults_of(tmp_path, text)] == ["step-differs"]

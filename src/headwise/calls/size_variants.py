@@ -80,7 +80,7 @@ def _role(parameter: inspect.Parameter, reading: Reading) -> str:
     if role in ("", "factor") and parameter.name in reading.bound:
         # what the heads divide is a width, whatever it is called
         return "width"
-    if parameter.name in reading.norm_groups:
+    if role != "heads" and parameter.name in reading.norm_groups:
         return "norm_groups"
     if role == "" and default is EMPTY and reading.counts.get(parameter.name) in SIDES:
         # what is unpacked into the sides of an image is one

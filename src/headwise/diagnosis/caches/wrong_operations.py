@@ -11,9 +11,7 @@ from headwise.dataflow import (
     Decoder,
     MarkedOp,
     Run,
-    causal_argument,
     chain_of,
-    mask_argument,
 )
 from headwise.diagnosis.caches.decoding_calls import joins
 from headwise.diagnosis.caches.law import Breach, breach_of, guess_of
@@ -58,9 +56,7 @@ def _named(decoder: Decoder, run: Run, entry: MarkedOp, breach: Breach, transpla
     kind, values = "cache-step-differs", {}
     joined = _joined_by(run, entry, transplants)
     if reached == "fused" and is_mask_alone(decoder, breach, entry):
-        # who masks several queries of an attention has them come after a cache too
-        is_masked = causal_argument(*entry.rules) or mask_argument(*entry.rules) is not None
-        kind, values = "causal-cache", {"made": "rectangle" if is_masked else ""}
+        kind = "causal-cache"
     elif joined is not None:
         kind, span = "cache-lost", joined.span
     elif reached == "pair" and hides(run, entry):

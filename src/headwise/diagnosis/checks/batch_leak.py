@@ -16,7 +16,7 @@ from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Rebound
 
-__all__ = ["is_leaking", "mask_leaks", "sample_leaks", "samples_of", "tells_samples"]
+__all__ = ["SHARED", "is_leaking", "mask_leaks", "sample_leaks", "samples_of", "tells_samples"]
 
 # what may be said once for all samples, however it was handed over
 SHARED = frozenset({"encoding", "cosine", "sine", "cosine_sine", "frequencies", "positions", "bias", "pairs"})

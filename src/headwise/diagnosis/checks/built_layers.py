@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 
 from torch import nn
 
 from headwise.dataflow import MarkedOp, Run
-from headwise.source import Span, assigned, constructors
+from headwise.source import Span, assigned, constructors, is_installed
 
 __all__ = ["built_at", "untold_layer"]
 
+# how a class builds what it is made from
+INHERITED = re.compile(r"(?:super\(.*?\)|[\w.]*MultiheadAttention)\.__init__\(")
 PUTTING = frozenset({"append", "extend", "insert", "add_module"})
 
 
@@ -32,7 +35,8 @@ def _inherited(owner: nn.Module) -> Span | None:
     """The statement in which a class of one's own builds the layer that it is made from."""
     for constructor in constructors(type(owner)):
         for node in ast.walk(constructor.tree):
-            if isinstance(node, ast.Expr) and ast.unparse(node).startswith("super().__init__("):
+            is_own = not is_installed(constructor.code.co_filename)
+            if is_own and isinstance(node, ast.Expr) and INHERITED.match(ast.unparse(node)):
                 return constructor.span(node)
     return None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import is_dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +40,8 @@ CONDITIONAL = re.compile(
 )
 # what makes of a mask the numbers that are added to scores; below so much they hide keys
 FILLS, FAR = frozenset({"masked_fill", "masked_fill_", "where"}), -1e3
+# a field of a config that says so of the attention
+FLAG = re.compile(r"(?:is_|use_)?(?:causal|autoregressive)(?:_(?:mask|attention|attn))?$")
 # a mask of keys alone says nothing of their order
 PADDING = re.compile(r"pad|valid|len|key_mask|mask_k", re.IGNORECASE)
 
@@ -73,23 +74,23 @@ def wants_causal(run: Run) -> bool:
         ):
             return True
         modules = [] if takes_mask else list(run.target.modules())
-        holders = [holder for module in modules for holder in (module, *_configs(module))]
-        if any(_says_causal(name) and value is True for holder in holders for name, value in vars(holder).items()):
+        if any(_says_causal(name) and value is True for module in modules for name, value in vars(module).items()):
+            return True
+        if any(_is_asked_by_config(module) for module in modules):
             return True
         return any(is_triangle(each) and not _is_elsewhere(run, name) for name, each in run.target.named_buffers())
     return False
 
 
-def _configs(module: nn.Module) -> list[Any]:
-    """The configs that a module keeps: data classes, and other objects of the person's own file."""
-    own = type(module).__module__
-    return [
-        value
-        for value in vars(module).values()
-        if not isinstance(value, type)
-        and (is_dataclass(value) or (type(value).__module__ == own and not isinstance(value, nn.Module)))
-        and hasattr(value, "__dict__")
-    ]
+def _is_asked_by_config(module: nn.Module) -> bool:
+    """Whether a config that a module keeps, a data class, has a causal flag that is on, which its class reads; what the
+    module itself was told goes before it.
+    """
+    configs = [value for value in vars(module).values() if is_dataclass(value) and not isinstance(value, type)]
+    asked = {name for config in configs for name, value in vars(config).items() if FLAG.match(name) and value is True}
+    functions = [inspect.unwrap(value) for value in vars(type(module)).values() if inspect.isfunction(value)]
+    read = {name for function in functions for name in function.__code__.co_names}
+    return any(vars(module).get(name) is not False for name in asked & read)
 
 
 def _is_documented(run: Run) -> bool:

@@ -92,7 +92,8 @@ def _takes_apart(run: Run, view: MarkedOp) -> bool:
         return False
     if len(before) == len(after) <= GROUPED:
         # tokens and features that change places, and are not transposed
-        return len(before) == GROUPED and tuple(before) == (after[0], after[2], after[1]) and len({*before}) == GROUPED
+        swapped = (after[0], after[2], after[1])
+        return len(before) == len({*before, 1} - {1}) == GROUPED and tuple(before) == swapped
     f, heads = marks.arrays["f"], {run.sizes[name] for name in ("H", "Hkv") if name in run.sizes}
     has_heads = any(size in heads and not is_constant(f, axis) for axis, size in enumerate(before))
     if has_heads or len({*before}) < len(before) or prod(before[1:]) == prod(after[1:]):

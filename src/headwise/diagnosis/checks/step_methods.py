@@ -162,11 +162,13 @@ def _stepped(method: str, tokens: Tensor, way: StepCall, model: nn.Module) -> li
             parameter.name for parameter in parameters(getattr(model, name)) if parameter.default is parameter.empty
         ]
         if not all(BATCH.search(each) for each in needed):
+            if MADE.match(name):
+                continue
             return []
         result = getattr(model, name)(*[tokens.shape[0] for _ in needed])
-        made += [result] if MADE.match(name) else []
+        made += [result] if MADE.match(name) and result is not None else []
     handed: dict[str, Any] = {} if state is None or state.default is not state.empty else {state.name: None}
-    handed |= {state.name: made[0]} if state is not None and made else {}
+    handed |= {state.name: made[0]} if state is not None and len(made) == 1 else {}
     out: list[Tensor] = []
     for at in range(TOKENS):
         if place is not None:
@@ -174,7 +176,7 @@ def _stepped(method: str, tokens: Tensor, way: StepCall, model: nn.Module) -> li
         result = step(tokens[:, at : at + 1] if way.keeps_axis else tokens[:, at], **handed)
         parts = list(result) if isinstance(result, tuple) else [result]
         outputs = [n for n, part in enumerate(parts) if isinstance(part, Tensor) and part.shape[:1] == tokens.shape[:1]]
-        if len(outputs) != 1 or (state is not None and len(parts) < 2 and not made):
+        if len(outputs) != 1 or (state is not None and len(parts) < 2 and len(made) != 1):
             return []
         out.append(parts.pop(outputs[0]))
         # what is made for the calls may be changed in place
