@@ -168,3 +168,30 @@ class NormedByHead(nn.Module):
 
 def test_heads_that_are_groups_of_a_norm_stay_heads():
     assert best(NormedByHead).init == {"dim": "H*d", "num_heads": "H"}
+
+
+class Cell(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.gru = nn.GRU(width, width, batch_first=True)
+
+    def forward(self, x, memory):
+        return self.gru(x, memory)[0]
+
+
+class Beside(nn.Module):
+    """A helper has a state by the name of its own keys."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.cell = heads, Cell(dim)
+        self.ask, self.pack = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
+
+    def forward(self, x, memory):
+        q = self.ask(self.cell(x, None)).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.pack(memory).chunk(2, -1))
+        return ((q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_the_state_of_a_helper_says_nothing_of_an_argument_by_its_name():
+    assert best(Beside).call["memory"] == ["B", "S", "D"]

@@ -77,8 +77,13 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
 
 @lru_cache(maxsize=256)
 def _states(owner: Any) -> tuple[tuple[str, str], ...]:
-    """The names of what recurrent layers of a class are handed as their states, and of which kind."""
-    trees = [tree for _, tree in written(owner, {})] if isinstance(owner, type) else []
+    """The names of what recurrent layers of a class are handed as their states, and of which kind; those of helpers may
+    mean something else by the same names.
+    """
+    if not isinstance(owner, type):
+        return ()
+    kinds = {base.__qualname__ for base in owner.__mro__}
+    trees = [tree for function, tree in written(owner, {}) if function.__qualname__.rpartition(".")[0] in kinds]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     layers = {
         last(name): RECURRENT[last(value.func)]

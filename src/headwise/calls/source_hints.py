@@ -209,7 +209,7 @@ def _bound(tree: ast.AST, by: str = "heads") -> Iterator[str]:
     for node in nodes_of(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv | ast.Div):
             left, right = last(node.left), last(node.right)
-            is_letter = by == "heads" and right in _letters(node)
+            is_letter = by == "heads" and _is_letter(node)
             if left and (init_role(right) == by or is_letter) and init_role(left) != by:
                 yield left
         elif by == "heads" and isinstance(node, ast.Call) and last(node.func) in ("divmod", "MultiheadAttention"):
@@ -219,11 +219,13 @@ def _bound(tree: ast.AST, by: str = "heads") -> Iterator[str]:
 
 def _letters(tree: ast.AST) -> Iterator[str]:
     """Single letters by which a width is divided, as in `d // n`."""
-    for node in nodes_of(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv):
-            letter = last(node.right)
-            if len(letter) == 1 and init_role(letter) in ("", "length") and init_role(last(node.left)) == "width":
-                yield letter
+    return (last(node.right) for node in nodes_of(tree) if isinstance(node, ast.BinOp) and _is_letter(node))
+
+
+def _is_letter(node: ast.BinOp) -> bool:
+    """Whether what divides a width is called by one letter that says no more."""
+    letter = last(node.right) if isinstance(node.op, ast.Mod | ast.FloorDiv) else ""
+    return len(letter) == 1 and init_role(letter) in ("", "length") and init_role(last(node.left)) == "width"
 
 
 def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:

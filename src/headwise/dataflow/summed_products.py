@@ -36,7 +36,8 @@ def product_of(entry: MarkedOp, products: Mapping[int, MarkedOp]) -> MarkedOp | 
     products: those so far, by the number of their tensor.
     """
     is_product = entry.last in MULTIPLICATIONS
-    if is_product or entry.last in DIVISIONS:
+    # what a product divides is none
+    if is_product or (entry.last in DIVISIONS and entry.inputs[0].number in products):
         numbers = [operand.number for operand in entry.inputs if operand.number in products]
         others = [
             tensor for tensor, operand in zip(entry.tensors, entry.inputs, strict=True) if operand.number not in numbers

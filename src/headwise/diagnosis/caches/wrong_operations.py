@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from headwise.dataflow import (
-    ATTENTIONS,
-    AttentionOps,
-    Decoded,
-    Decoder,
-    MarkedOp,
-    Run,
-    chain_of,
-)
+from headwise.dataflow import ATTENTIONS, AttentionOps, Decoded, Decoder, MarkedOp, Run, chain_of
 from headwise.diagnosis.caches.decoding_calls import joins
 from headwise.diagnosis.caches.law import Breach, breach_of, guess_of
 from headwise.diagnosis.caches.masks import hides, is_mask_alone, is_rectangle

@@ -13,7 +13,7 @@ from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["groups_suspects", "raising_groups"]
+__all__ = ["COPIES", "groups_suspects", "raising_groups"]
 
 # work of the search for a call with fewer key heads
 WORK = 17_500

@@ -8,11 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from headwise.dataflow import MarkedOp, Run
+from headwise.diagnosis.checks.grouped_heads import COPIES
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["repeated_mask"]
-
-COPIES = frozenset({"repeat", "tile", "cat", "concat", "concatenate", "stack", "expand", "repeat_interleave"})
 
 
 def repeated_mask(run: Run, entry: MarkedOp, is_kept: Callable[..., bool]) -> list[Suspect]:
