@@ -28,11 +28,15 @@ RECURRENT: Mapping[str, str] = {
 
 # what an argument is by a name that others use for something else
 AMBIGUOUS = ("", "adjacency")
+# what asks whether a place comes before an end
+# what gives a tensor a further axis
+WIDENED = ("unsqueeze", "view", "reshape")
+ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 class Argument(inspect.Parameter):
     """A parameter of a call whose name does not tell what it is for. use: what the code does with it: "mask",
-    "segments", a state of a recurrent layer; "": it is handed to a layer.
+    "lengths", "segments", a state of a recurrent layer; "": it is handed to a layer.
     """
 
     __slots__ = ("use",)
@@ -70,8 +74,10 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
         return {}
     by_name = {tree.name: tree for _, tree in reversed(trees)}
     numbered = {name: "segments" for name in names if _is_compared_with_itself(tree, name)}
+    numbered |= {name: "lengths" for name in names if _is_used(tree, name, by_name, DEEPEST, _ends_tokens)}
     names = tuple(name for name in names if name not in numbered)
-    out = numbered | {name: "mask" for name in names if not call_role(name) and _is_mask(tree, name, by_name, DEEPEST)}
+    unknown = (name for name in names if not call_role(name))
+    out = numbered | {name: "mask" for name in unknown if _is_used(tree, name, by_name, DEEPEST, is_used_as_mask)}
     return out | {name: "" for name in names if _is_in_layer(tree, name, by_name)}
 
 
@@ -118,9 +124,11 @@ def _is_in_layer(tree: Written, name: str, trees: Mapping[str, Written]) -> bool
     return any(len(call.args) == 1 and _is_of_self(call.func) and last(call.func) not in trees for call in calls)
 
 
-def _is_mask(tree: Written, name: str, trees: Mapping[str, Written], depth: int) -> bool:
-    """Whether a function uses a parameter as a mask, itself or where it hands it on, and as nothing else."""
-    is_mask = is_used_as_mask(tree, name)
+def _is_used(
+    tree: Written, name: str, trees: Mapping[str, Written], depth: int, test: Callable[[ast.AST, str], bool]
+) -> bool:
+    """Whether a function uses a parameter as a test tells, itself or where it hands it on, and is no factor."""
+    is_used = test(tree, name)
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             if any(isinstance(side, ast.Name) and side.id == name for side in (node.left, node.right)):
@@ -133,8 +141,39 @@ def _is_mask(tree: Written, name: str, trees: Mapping[str, Written], depth: int)
                 ]
                 taken = [names[at] if isinstance(at, int) and at < len(names) else str(at)
                          for at, passed in handed.items() if passed == name]  # fmt: skip
-                is_mask |= any(_is_mask(called, name, trees, depth - 1) for name in taken)
-    return is_mask
+                is_used |= any(_is_used(called, name, trees, depth - 1, test) for name in taken)
+    return is_used
+
+
+def _ends_tokens(tree: ast.AST, name: str) -> bool:
+    """Whether numbers of places are compared with a parameter that has an axis of its own for each sample."""
+    places = {target.id for node in ast.walk(tree) if isinstance(node, ast.Assign) and _has_places(node.value)
+              for target in node.targets if isinstance(target, ast.Name)}  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ORDERS):
+            sides = (node.left, node.comparators[0])
+            for side, other in (sides, sides[::-1]):
+                is_of_places = _has_places(other) or any(
+                    isinstance(each, ast.Name) and each.id in places for each in ast.walk(other)
+                )
+                if _laid_out(side) == name and is_of_places:
+                    return True
+    return False
+
+
+def _has_places(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Call) and last(each.func) == "arange" for each in ast.walk(node))
+
+
+def _laid_out(node: ast.expr) -> str:
+    """The name that is given a further axis, as by `[:, None]`; "": it is none."""
+    if isinstance(node, ast.Subscript) and any(
+        isinstance(each, ast.Constant) and each.value is None for each in ast.walk(node.slice)
+    ):
+        return getattr(node.value, "id", "")
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WIDENED:
+        return getattr(node.func.value, "id", "")
+    return ""
 
 
 def _handed(node: ast.Call) -> dict[int | str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 from headwise.calls.argument_use import role_of
 from headwise.calls.fixed_arguments import ANGLES, FIXED
 from headwise.calls.layouts import Family
-from headwise.calls.mask_forms import is_switch, masks
+from headwise.calls.mask_forms import is_switch, mask_arguments, masks, visible
 from headwise.calls.roles import is_mapping
 from headwise.calls.signature import EMPTY
 from headwise.calls.source_hints import Reading
@@ -136,6 +136,7 @@ def calls(
             if role == "sine" and "cosine" in roles.rest.values():
                 tied[name] = next(cosine for cosine, own_role in roles.rest.items() if own_role == "cosine")
                 continue
+            role = "edge_features" if role == "pairs" and "edges" in roles.rest.values() else role
             choices[name] = list(_values(name, role, family, reading, sizes, keys="S" if is_cross else "L"))
             if roles.is_ids and roles.query in choices and _last_word(name) == _last_word(roles.query):
                 # as the items that were bought, and those that might be
@@ -144,12 +145,19 @@ def calls(
     for places_of_one in sorted(islice(places, LOOKED_AT), key=sum)[:WAYS]:
         values = [each[at] for each, at in zip(choices.values(), places_of_one, strict=True)]
         call: dict[str, Any] = {}
-        for name, value in zip(choices, values, strict=True):
-            if isinstance(value, Mapping) and "means" in value:
-                shape = [axis if "L" in family.query or axis != "L" else "1" for axis in value["shape"]]
+        ways = dict(zip(choices, values, strict=True))
+        among = [name for name, value in ways.items() if isinstance(value, Mapping) and "means" in value]
+        main = next((name for name in mask_arguments(parameters) if name in among), next(iter(among), ""))
+        for name, value in ways.items():
+            if name not in among:
+                call[name] = value
+                continue
+            shape = [axis if "L" in family.query or axis != "L" else "1" for axis in value["shape"]]
+            if name == main:
                 call["_mask"] = {"argument": name, **value, "shape": shape}
             else:
-                call[name] = value
+                # of several masks the others hide nothing
+                call[name] = visible(shape, value)
         call.update({name: call[cosine] for name, cosine in tied.items()})
         yield {name: call[name] for name in [*(each.name for each in parameters), "_mask"] if name in call}
 
@@ -173,7 +181,8 @@ def _values(
     shape = [sizes.get(axis, axis) for axis in family.query]
     if role in ("mask", "bias", "lengths"):
         yield from () if role == "lengths" else (None,)
-        yield from ({k: v for k, v in mask.items() if k != "argument"} for mask in masks(name, reading, keys=keys))
+        ways = masks(name, reading, keys=keys, role=role)
+        yield from ({k: v for k, v in mask.items() if k != "argument"} for mask in ways)
     elif role in ("heads", "key_heads", "head_width", "width"):
         yield {"heads": "H", "key_heads": "Hkv", "head_width": "d", "width": width}[role]
     elif role in ("cache", "encoding"):

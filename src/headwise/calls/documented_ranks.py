@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from headwise.calls.documented_axes import HEADS, INPUTS, SIDES, WIDTH, documented_axes
 from headwise.calls.plan import Plan
+from headwise.calls.rank_repairs import axes_of
 from headwise.calls.roles import call_role
 from headwise.calls.shape_words import BATCH, BESIDE, SAID, docstrings, shapes_in
 
@@ -69,7 +70,7 @@ def _is_as_said(shape: Sequence[Any], axes: SaidAxes) -> bool:
 def is_degenerate(plan: Plan, axes: Mapping[str, tuple[str, ...]]) -> bool:
     """Whether a plan gives one entry to an axis that is documented under a name."""
     mask = plan.call.get("_mask")
-    shapes = {name: value for name, value in plan.call.items() if isinstance(value, list)}
+    shapes = {name: shape for name, value in plan.call.items() if (shape := axes_of(value)) is not None}
     if isinstance(mask, Mapping):
         shapes[str(mask["argument"])] = list(mask["shape"])
     return any(len(shape) == len(axes.get(name, ())) and "1" in map(str, shape) for name, shape in shapes.items())

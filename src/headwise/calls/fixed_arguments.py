@@ -25,6 +25,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     # three from each node, one or more into each
     "edges": ({"_expr": "torch.stack([torch.arange(3 * L) % L, torch.cat([torch.arange(1, L + 1) % L, "
                         "torch.arange(2 * L) % (L // 2 + 1)])])"},),
+    "edge_features": (["3*L", "D"], ["3*L"]),
     "pairs": (["B", "L", "L", "D"], ["L", "L", "D"], ["B", "L", "L"], ["B", "H", "L", "L"]),
     "weight": (["D", "D"], ["H", "D", "d"]),
     "packed_weight": (["D", "3*D"], ["3*D", "D"]),
@@ -33,7 +34,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "columns": ("w",),
     "grid": ({"_tuple": ["h", "w"]},),
     "start": (0,),
-    "count": ("L//2",),
+    "count": ("L//2", {"_expr": "torch.full((B,), L // 2)"}),
     "slopes": (["H"], ["B"], ["H", "1", "1"]),
     "flag": (False,),
     "boundaries": ({"_expr": "torch.tensor([0, L])"},), "limit": ("L",), "mapping": ({"_expr": "{}"},),

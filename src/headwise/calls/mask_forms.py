@@ -60,9 +60,11 @@ def _is_number(param: inspect.Parameter) -> bool:
     return is_said or isinstance(param.default, int | float)
 
 
-def masks(name: str, reading: Reading, *, keys: str) -> Iterator[Mapping[str, Any]]:
-    """What `_mask` may be for an argument. keys: the symbol of the number of keys."""
-    role = call_role(name)
+def masks(name: str, reading: Reading, *, keys: str, role: str = "") -> Iterator[Mapping[str, Any]]:
+    """What `_mask` may be for an argument. keys: the symbol of the number of keys. role: what it is for, "": what its
+    name tells.
+    """
+    role = role or call_role(name)
     if role == "lengths":
         share = {"share": True} if name in reading.shares else {}
         yield from ({"argument": name, "means": "lengths", **share, "shape": list(each)} for each in LENGTHS)

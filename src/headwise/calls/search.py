@@ -265,7 +265,8 @@ class Search:
         names = mask_arguments(bench.called, keys=self.roles.key if plan.setting == "cross" else "")
         # what the person says of an argument stands
         for name in (name for name in names if name not in self.wish.call):
-            for mask in masks(name, bench.reading, keys="S" if plan.setting == "cross" else "L"):
+            keys, role = "S" if plan.setting == "cross" else "L", self.roles.rest.get(name, "")
+            for mask in masks(name, bench.reading, keys=keys, role=role):
                 if bench.budget.is_over:
                     return next((each for each in spare[:SPARE] if bench.runs(each)), None)
                 if "L" in mask["shape"] and not plan_variants.has_queries(plan):

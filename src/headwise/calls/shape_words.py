@@ -29,9 +29,11 @@ LISTED = (
 )
 # the same, where nothing stands between
 BESIDE = r"\b{name}\b[`*]* \(([^()\[\]\n]+)\)"
-# letters between spaces, as in einsum
-SPACED = r"\b{name}\b[`*]*\s*(?::|\s-)\s*((?:[^\W\d]\w? ){{1,4}}[^\W\d]\w?)\s*(?:$|[,;\n(]|\s{{2}})"
-BARE = (CROSSED, LISTED, SPACED)
+# letters between spaces, as in einsum, of which the last may be a number
+SPACED = r"\b{name}\b[`*]*\s*(?::|\s-)\s*((?:[^\W\d]\w? ){{1,4}}(?:[^\W\d]\w?|\d+))\s*(?:$|[,;\n(]|\s{{2}})"
+# names between commas behind that of an argument, and nothing else
+FOLLOWING = r"\b{name}\b[`*]* +(\w+(?:, ?\w+)+)\s*(?:$|[;\n(]|\s{{2}})"
+BARE = (CROSSED, LISTED, SPACED, FOLLOWING)
 SEPARATED = re.compile(r",|\s[x×]\s")
 # a shape of nothing that is named
 ALONE = re.compile(r"\(([^()\n]+)\)")
@@ -55,20 +57,18 @@ def shapes_in(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, t
     """The axes of each argument, one or more; a name of several words has low lines between them."""
     axes: dict[str, tuple[str, ...]] = {}
     for name in names:
-        bracketed, bare = (
-            [
-                [_one_word(part.strip()) for part in _parted(shape.strip(", "), is_spaced=pattern is SPACED)]
-                for pattern in forms
-                for shape in re.findall(pattern.format(name=re.escape(name)), text)
-            ]
-            for forms in ([form], BARE)
-        )
-        bracketed = [_with_batch(parts) for parts in bracketed]
+        found = [(match.start(), match.start(1), pattern, match[1]) for pattern in (form, *BARE)
+                 for match in re.finditer(pattern.format(name=re.escape(name)), text)]  # fmt: skip
+        shapes: list[tuple[bool, list[str]]] = []
+        # of one place where a name is, what stands next to it is its shape
+        for _, _, pattern, shape in sorted(found, key=lambda each: each[:2]):
+            parts = [_one_word(part.strip()) for part in _parted(shape.strip(", "), is_spaced=pattern is SPACED)]
+            shapes.append((pattern == form, _with_batch(parts) if pattern == form else parts))
         # what no brackets hold is a shape where samples are spoken of
-        every = [*bracketed, *(each for each in bare if (BATCH | {"n"}) & {part.lower() for part in each})]
-        shape = next((parts for parts in every if _is_shape(parts)), [])
-        if shape:
-            axes[name] = tuple("_".join(part.split()) for part in shape)
+        every = [(is_bracketed, parts) for is_bracketed, parts in shapes if _is_shape(parts)
+                 and (is_bracketed or (BATCH | {"n"}) & {part.lower() for part in parts})]  # fmt: skip
+        if every:
+            axes[name] = tuple("_".join(part.split()) for part in every[0][1])
     return axes
 
 

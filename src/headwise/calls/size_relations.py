@@ -9,6 +9,8 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+from torch import nn
+
 from headwise.calls.plan import Named, Plan, evaluated
 from headwise.calls.roles import call_role, init_role
 from headwise.calls.signature import parameters
@@ -39,6 +41,7 @@ def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, i
         for window in (size for size in dict.fromkeys(shape) if size > 1 and shape.count(size) > 1):
             for name in (symbol for symbol in free if symbol in inputs and 1 < sizes[symbol] < window):
                 yield from multiples(plan, sizes[name], window, sizes)
+        yield from _strided(plan, sizes)
     room = prod(size for size in shape if size > 0)
     for name in (
         symbol for symbol in free if symbol in inputs and symbol != "B" and count % max(sizes[symbol], 1) == 0
@@ -64,6 +67,16 @@ def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, i
     # what is divided by a number of the class's own has a remainder
     yield from (_times(plan, name, 2) for name in heads)
     yield from grouped(plan)
+
+
+def _strided(plan: Plan, sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """Sides that windows divide, as so many times more as convolutions leave out."""
+    sides = {s.name: s.equals for s in plan.symbols if s.name in ("h", "w") and s.equals[:2] in ("n*", "m*")}
+    built = plan.build(sizes) if sides else None
+    layers = [each for each in built.modules() if isinstance(each, nn.Conv2d)] if isinstance(built, nn.Module) else []
+    stride = prod(each.stride[0] for each in layers)
+    if stride > 1 and not any(equals.endswith(f"*{stride}") for equals in sides.values()):
+        yield bound_to(plan, {name: f"{equals}*{stride}" for name, equals in sides.items()})
 
 
 def lengthened(plan: Plan, text: str, sizes: Mapping[str, int]) -> Iterator[Plan]:

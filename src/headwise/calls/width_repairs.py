@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from headwise.calls.plan import Plan, evaluated
+from headwise.calls.signature import parameters
 from headwise.calls.symbols import spoken
 
 __all__ = ["TOKEN_AXES", "expression_of", "mended", "told_widths"]
@@ -151,12 +152,20 @@ def expression_of(need: int, plan: Plan, sizes: Mapping[str, int]) -> str:
     init = [value for value in plan.init.values() if isinstance(value, str)]
     symbols = [name for name in sizes if name not in ("B", "L", "S")]
     names = [*("D" for name in symbols if name == "D"), *init, *symbols]
-    names += [f"{a}*{b}" for a in symbols for b in symbols]
-    names += [f"{factor}*{name}" for factor in (2, 3, 4) for name in symbols]
+    if need not in defaults(plan):
+        # what the class has by default is made of nothing else
+        names += [f"{a}*{b}" for a in symbols for b in symbols]
+        names += [f"{factor}*{name}" for factor in (2, 3, 4) for name in symbols]
     for expression in names:
         if set(spoken(expression)) <= set(sizes) and _size(expression, sizes) == need:
             return expression
     return str(need)
+
+
+def defaults(plan: Plan) -> set[int]:
+    """The sizes that a class has by default, where it was built without them."""
+    own = parameters(plan.target) if isinstance(plan.target, type) else []
+    return {each.default for each in own if type(each.default) is int and each.name not in plan.init}
 
 
 def _size(value: Any, sizes: Mapping[str, int]) -> int:

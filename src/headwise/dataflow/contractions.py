@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
-__all__ = ["Einsum", "chained", "contraction", "is_constant"]
+__all__ = ["Einsum", "contraction", "is_constant"]
 
 PRODUCTS = frozenset({"matmul", "bmm", "mm", "__matmul__", "mv"})
 
@@ -130,29 +129,6 @@ def _einsum(values: list[Any]) -> Einsum | None:
         return None
     operands, (left, right), out = parsed
     return Einsum(operands[0], operands[1], left, right, out)
-
-
-def chained(args: tuple[Any, ...], options: Mapping[str, Any]) -> list[Einsum]:
-    """An einsum of more than two operands as products of two, from the left; empty: it is none.
-
-    What one product gives, and the next takes as its left operand, is there as a shape alone.
-    """
-    parsed = _parsed([*args, *[value for name, value in options.items() if name not in ("out",)]])
-    if parsed is None or len(parsed[0]) < 3:
-        return []
-    operands, terms, out = parsed
-    sides = zip(operands, terms, strict=True)
-    pairs = (pair for operand, term in sides for pair in zip(term, operand.shape, strict=True))
-    sizes = {letter: size for letter, size in pairs if size > 1}
-    chain: list[Einsum] = []
-    tensor, letters = operands[0], terms[0]
-    for at in range(1, len(terms)):
-        wanted = out if at + 1 == len(terms) else "".join(dict.fromkeys(letters + terms[at]))
-        later = out + "".join(terms[at + 1 :])
-        wanted = "".join(letter for letter in wanted if letter in later)
-        chain.append(Einsum(tensor, operands[at], letters, terms[at], wanted))
-        tensor, letters = torch.empty([sizes.get(letter, 1) for letter in wanted], device="meta"), wanted
-    return chain
 
 
 def _parsed(values: list[Any]) -> tuple[list[Tensor], list[str], str] | None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow.axis_names import RECURRENT
-from headwise.dataflow.contractions import Einsum, chained, contraction
+from headwise.dataflow.contractions import contraction
 from headwise.dataflow.index_maps import is_movement, of_marks
 from headwise.dataflow.learned_tokens import LearnedTokens
 from headwise.dataflow.marked_operations import LIKENED, NEW, SHAPED, MarkedOp, Replaced
@@ -192,8 +192,6 @@ class ProvenanceTracker:
         entry.joint = joint if joint is not None and joint.is_possible else None
         if entry.joint is not None:
             return (contracted(entry.joint, input_marks, inputs, operation.outputs[0].shape),)
-        if last == "einsum" and (chain := chained(entry.args, entry.options)):
-            return (_through(chain, input_marks, inputs),)
         if last in SUMS and count and tuple(operation.outputs[0].shape) != tuple(inputs[0].shape):
             before, after = tuple(inputs[0].shape), operation.outputs[0].shape
             return (summed(input_marks[0], before, after, entry.args, entry.options),) * count
@@ -206,21 +204,6 @@ class ProvenanceTracker:
         shape = tuple(operation.outputs[0].shape)
         heads, width = q.arrays["f"][..., :1].expand(shape), torch.arange(shape[-1]).expand(shape)
         return Marks("token", {"t": q.arrays["t"][..., :1].expand(shape), "f": numbered(heads, width)})
-
-
-def _through(chain: Sequence[Einsum], marks: tuple[Marks | None, ...], tensors: list[Tensor]) -> Marks | None:
-    """The marks of what a chain of products gives."""
-    known: list[tuple[Tensor, Marks | None]] = list(zip(tensors, marks, strict=True))
-    made: Marks | None = None
-    for at, joint in enumerate(chain):
-        sizes = {letter: size for letters, side in ((joint.left, joint.a), (joint.right, joint.b))
-                 for letter, size in zip(letters, side.shape, strict=True) if size > 1}  # fmt: skip
-        shape = tuple(sizes.get(each, 1) for each in joint.out)
-        sides = [next((m for t, m in known if t is side), None) for side in (joint.a, joint.b)]
-        made = None if sides == [None, None] else contracted(joint, tuple(sides), [joint.a, joint.b], shape)
-        if at + 1 < len(chain):
-            known.append((chain[at + 1].a, made))
-    return made
 
 
 def _unknown(*_: Any, **__: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ __all__ = ["steps_of"]
 
 # runs a function on arguments
 Step = Callable[..., Any]
+PAIR = 2
 
 
 def _added_product(run: Step, *args: Tensor, beta: float = 1, alpha: float = 1, **named: Tensor) -> Any:
@@ -25,11 +27,47 @@ def _added_product(run: Step, *args: Tensor, beta: float = 1, alpha: float = 1, 
     return run(torch.add, product, added)
 
 
+def _product_of_many(run: Step, equation: str, *operands: Any) -> Any:
+    """An einsum of many operands as einsums of two, each of the pair that sums most and leaves fewest axes."""
+    left, _, out = equation.replace(" ", "").partition("->")
+    terms, tensors = left.split(","), list(operands[0] if len(operands) == 1 else operands)
+    while len(terms) > PAIR:
+        pairs = combinations(range(len(terms)), PAIR)
+        first, second = min(pairs, key=lambda pair: _cost(terms, pair, out))
+        kept = _kept(terms, (first, second), out)
+        product = run(torch.einsum, f"{terms[first]},{terms[second]}->{kept}", tensors[first], tensors[second])
+        del terms[second], tensors[second]
+        terms[first], tensors[first] = kept, product
+    return run(torch.einsum, f"{terms[0]},{terms[1]}->{out}", *tensors)
+
+
+def _cost(terms: Sequence[str], pair: Sequence[int], out: str) -> tuple[int, int, int]:
+    """What a product of two terms sums and leaves. Of equal ones that of terms with more letters in common is cheaper,
+    or where none is summed, that with the smaller operand.
+    """
+    kept, (first, second) = _kept(terms, pair, out), (set(terms[at]) for at in pair)
+    summed = len(first | second) - len(set(kept))
+    return -summed, len(kept), -len(first & second) if summed else min(len(first), len(second))
+
+
+def _kept(terms: Sequence[str], pair: Sequence[int], out: str) -> str:
+    """The letters that are left of two terms: those of the result and of the other terms."""
+    later = out + "".join(term for at, term in enumerate(terms) if at not in pair)
+    letters = "".join(dict.fromkeys("".join(terms[at] for at in pair)))
+    dots = "..." if "." in letters else ""
+    return dots + "".join(letter for letter in letters if letter != "." and letter in later)
+
+
 STEPS: dict[Any, Callable[..., Any]] = {torch.baddbmm: _added_product, Tensor.baddbmm: _added_product}
 
 
-def steps_of(function: Any, options: dict[str, Any]) -> Callable[..., Any] | None:
+def steps_of(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Callable[..., Any] | None:
     """What takes `run(function, *arguments)` for one step, and then the arguments of a call of `function`, and does it
     step by step; None: it is one step, or writes into a tensor that it is given.
     """
-    return None if "out" in options else STEPS.get(function)
+    if "out" in options:
+        return None
+    is_written = function is torch.einsum and not options and isinstance(args[0], str) and "->" in args[0]
+    if is_written and args[0].count(",") >= PAIR:
+        return _product_of_many
+    return STEPS.get(function)

@@ -44,10 +44,10 @@ def record(
     model: whose modules are named, None: none. user_files: files that count as user code although they belong to a
     library. values: keep a copy of every tensor. kernels: keep what torch dispatched for each operation. encoders:
     record the steps inside torch's encoder layers, without their fast path, so that the last bits may differ; else
-    each layer is one step. in_steps: record a product that also adds as its steps, so that the last bits may differ.
-    observe: is called after each operation, unrecorded, with its index, the operation, torch's function and its
-    arguments. An error of the call is in `failure`, not raised. Threads that the call starts, and compiled or scripted
-    code, are not recorded.
+    each layer is one step. in_steps: record a product that also adds, and one of more than two tensors, as its steps,
+    so that the last bits may differ. observe: is called after each operation, unrecorded, with its index, the
+    operation, torch's function and its arguments. An error of the call is in `failure`, not raised. Threads that the
+    call starts, and compiled or scripted code, are not recorded.
 
     >>> import torch
     >>> run = record(lambda: torch.ones(2, 3).sum(dim=1) / 3)
@@ -120,7 +120,7 @@ class Recorder(TorchFunctionMode):
         if is_question(func, count=len(args) + len(options)) or torch.compiler.is_compiling():
             return func(*args, **options)
         frame = sys._getframe(1)
-        if self._is_in_steps and (steps := steps_of(func, options)) is not None:
+        if self._is_in_steps and (steps := steps_of(func, args, options)) is not None:
             return steps(lambda function, *given: self._run(function, given, {}, frame), *args, **options)
         return self._run(func, tuple(args), options, frame)
 

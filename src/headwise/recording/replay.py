@@ -87,7 +87,7 @@ class Replacing(Counting):
             name = None if sign is None else name_of(function, sign)[0]
             return self.run_counted(self._replacement(frame, name) or function, given, named)
 
-        steps = steps_of(func, options)
+        steps = steps_of(func, args, options)
         return run(func, *args, **options) if steps is None else steps(run, *args, **options)
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,10 +15,11 @@ from headwise.calls import Plan, init_role
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions
 from headwise.diagnosis.checks.parameters import unregistered
 from headwise.diagnosis.checks.unused_projections import is_unkept
+from headwise.diagnosis.faults.fault import WARNING
 from headwise.diagnosis.modules import modules_in
 from headwise.diagnosis.suspects import Suspect, Undropping
 from headwise.recording import Site
-from headwise.source import made_at, option_of
+from headwise.source import code_at, made_at, option_of
 
 __all__ = ["drawn_suspects", "dropping_suspects", "has_dropout", "with_dropout"]
 
@@ -58,7 +60,7 @@ def drawn_suspects(first: Run, again: Run) -> list[Suspect]:
         return []
     if not _is_dropping(random):
         return _random_suspects(first, random)
-    return _unreached(first) or [undropped(random)]
+    return _unreached(first) or [undropped(first, random)]
 
 
 def _unreached(run: Run) -> list[Suspect]:
@@ -110,7 +112,7 @@ def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     stand_ins: dict[Any, Any]
     random = _random_operation(first, again)
     if random is not None and _is_dropping(random):
-        return [undropped(random)]
+        return [undropped(first, random)]
     trained = rerun(plan=there, more_change=change, training=True)
     out = []
     for attention in attentions(trained) if trained.failure is None else ():
@@ -160,12 +162,22 @@ def _is_dropping(entry: MarkedOp) -> bool:
     return any(each in entry.last for each in ("drop", "bernoulli", "scaled_dot_product_attention"))
 
 
-def undropped(entry: MarkedOp) -> Suspect:
-    """That an operation drops in evaluation, said where its share or its rule was chosen."""
+def undropped(run: Run, entry: MarkedOp) -> Suspect:
+    """That an operation drops in evaluation, said where its share or its rule was chosen.
+
+    Before the first attention `training=True` may be meant so, as in the pre-net of Tacotron 2 (arXiv:1712.05884, 2.2).
+    """
     span = entry.span
     home = next((origin for name in ("dropout_p", "training")
                  if (origin := made_at(span, entry.operation.chain, option_of(name))) is not None), None)  # fmt: skip
-    return Suspect("dropout-in-eval", span, _kept(entry), home=home)
+    code = code_at(span)
+    written = () if code is None else option_of("training")(code.node)
+    is_before = all(entry.at < each.context.at for each in attentions(run)) and all(
+        marks is None or marks.kind == "token" for marks in entry.given
+    )
+    is_meant = is_before and any(isinstance(each, ast.Constant) and each.value is True for each in written)
+    severity = WARNING if is_meant else ""
+    return Suspect("dropout-in-eval", span, _kept(entry), severity=severity, home=home)
 
 
 def _kept(entry: MarkedOp) -> dict[Site, Callable[..., Any]]:

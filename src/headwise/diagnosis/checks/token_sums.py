@@ -118,10 +118,10 @@ def unhidden_tokens(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """
     reached = reached_by(run)
     for of, hidden in _unhidden(run, rerun):
-        met = [entry for entry in _weighing(run, of) if uses(entry, reached)]
-        kind = _kind_of(met[-1], reached) if met else ""
-        if kind:
-            return [Suspect(kind, met[-1].span, said={"leak": f"{hidden:.0%}"}, proved=True)]
+        # what is the same for all tokens of a sample, as whether it has any, hides none of them
+        for entry in reversed([each for each in _weighing(run, of) if uses(each, reached)]):
+            if kind := _kind_of(entry, reached):
+                return [Suspect(kind, entry.span, said={"leak": f"{hidden:.0%}"}, proved=True)]
     return []
 
 

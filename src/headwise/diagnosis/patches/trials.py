@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from headwise.diagnosis.coverage import Missed, as_plain
 from headwise.diagnosis.faults import fault_of
+from headwise.diagnosis.faults.fault import FAULT, WARNING
 from headwise.diagnosis.result import Diagnosis, Finding
 from headwise.recording import Budget
 from headwise.source import Edit, Edits, applied
@@ -106,8 +107,12 @@ def _helps(diagnosis: Diagnosis, gone: Sequence[Finding], renewed: Diagnosis | N
 
 
 def _counted(findings: Sequence[Finding]) -> Counter[tuple[str, str]]:
-    # where a run raised, warnings could not be seen before
-    return Counter((finding.kind, finding.severity) for finding in findings if finding.severity == "fault")
+    # where a run raised, warnings could not be seen before; a call that raises is none of a right patch
+    return Counter(
+        (finding.kind, finding.severity)
+        for finding in findings
+        if finding.severity == FAULT or (finding.severity == WARNING and fault_of(finding.kind).engine == "constraint")
+    )
 
 
 def _patched(finding: Finding, edits: Edits, text: str, lang: str) -> Finding:
