@@ -7,6 +7,7 @@ from torch import nn
 from headwise.calls import callee, find, parameters, read
 from headwise.calls.documented_axes import documented_axes, documented_calls
 from headwise.calls.documented_ranks import documented_ranks
+from headwise.calls.shape_words import shapes_in
 
 
 class Mixes(nn.Module):
@@ -457,3 +458,36 @@ def test_masks_of_two_sequences_are_given_as_the_words_say():
     plan = find(Bound, namespace=globals()).plans[0]
     assert plan.call["drug"]["_ids"] == ["B", "L"]
     assert plan.call["prot"]["_ids"] == ["B", "S"]
+
+
+@pytest.mark.parametrize(
+    ("text", "axes"),
+    [
+        # what stands next to a name is its shape, and what is behind that a remark
+        ("known: b, n, features (calendar, temperature)", ("b", "n", "features")),
+        ("memory b,l,width    known b,n,features", ("b", "n", "features")),
+        ("known (b, n, features): of b, l, width", ("b", "n", "features")),
+        ("ids: b n (0 = padding), known: b n 3", ("b", "n", "3")),
+        ("known by a, b, and c", None),
+        ("what is known words, places", None),
+    ],
+)
+def test_the_shape_of_an_argument_is_what_stands_next_to_its_name(text, axes):
+    assert shapes_in(text, ["known"]) == ({} if axes is None else {"known": axes})
+
+
+class Atoms(nn.Module):
+    def __init__(self, kinds=20, dim=24, heads=3):
+        super().__init__()
+        self.heads, self.kinds, self.pack = heads, nn.Embedding(kinds, dim), nn.Linear(dim, 3 * dim)
+
+    def forward(self, kind, place):
+        """kind: (batch, n) of atoms; place: (batch, n, 3)"""
+        apart = (place[:, :, None] - place[:, None]).norm(dim=-1)
+        q, k, v = self.pack(self.kinds(kind)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        s = q @ k.mT * q.shape[-1] ** -0.5 - apart[:, None]
+        return (s.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_token_numbers_too_have_many_entries_along_an_axis_with_a_name():
+    assert find(Atoms, namespace=globals()).plans[0].call["kind"]["_ids"] == ["B", "L"]

@@ -195,3 +195,75 @@ class Beside(nn.Module):
 
 def test_the_state_of_a_helper_says_nothing_of_an_argument_by_its_name():
     assert best(Beside).call["memory"] == ["B", "S", "D"]
+
+
+def _sight(start, real, n):
+    at = torch.arange(n)
+    return ((at <= at[:, None]) | (at < start[:, None, None])) & (at[None, :] < real[:, None])[:, None]
+
+
+class Prompted(nn.Module):
+    """The tokens of a prompt see each other; how many there are, and how many are real, comes with each sample."""
+
+    def __init__(self, vocab=60, dim=24, heads=3):
+        super().__init__()
+        self.heads, self.words, self.pack = heads, nn.Embedding(vocab, dim), nn.Linear(dim, 3 * dim)
+
+    def forward(self, tokens, prefix_len, real):
+        q, k, v = self.pack(self.words(tokens)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        seen = _sight(prefix_len, real, tokens.shape[1])[:, None]
+        return nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).flatten(2)
+
+
+def test_what_places_are_compared_with_counts_the_tokens_of_each_sample():
+    call = best(Prompted).call
+    assert call["_mask"] == {"argument": "real", "means": "lengths", "shape": ["B"]}
+    assert call["prefix_len"] == {"_expr": "torch.full((B,), L // 2)"}
+
+
+class Spoken(nn.Module):
+    """Of two sequences each says how long it is."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.ask, self.pack = heads, nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
+
+    def forward(self, x, memory, x_lengths, memory_lengths):
+        q = self.ask(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.pack(memory).chunk(2, -1))
+        there = torch.arange(memory.shape[1]) < memory_lengths[:, None]
+        s = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~there[:, None, None], -1e9)
+        y = (s.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return y * (torch.arange(x.shape[1]) < x_lengths[:, None])[..., None]
+
+
+def test_of_two_lengths_one_hides_and_the_other_hides_nothing():
+    call = best(Spoken).call
+    assert call["_mask"]["means"] == "lengths"
+    assert {call["_mask"]["argument"], *call} >= {"x_lengths", "memory_lengths"}
+    other = next(name for name in ("x_lengths", "memory_lengths") if name in call)
+    assert call[other] == {"_expr": "torch.full((B,), L)"}
+
+
+class Tiles(nn.Module):
+    """Windows divide what a convolution leaves of an image with as many bands as by default."""
+
+    def __init__(self, bands=6, dim=24, heads=3, ws=4):
+        super().__init__()
+        self.heads, self.ws = heads, ws
+        self.stem, self.pack = nn.Conv2d(bands, dim, 4, stride=4), nn.Linear(dim, 3 * dim)
+
+    def forward(self, tiles):
+        x = self.stem(tiles)
+        b, c, h, w = x.shape
+        x = x.view(b, c, h // self.ws, self.ws, w // self.ws, self.ws).permute(0, 2, 4, 3, 5, 1)
+        x = x.reshape(-1, self.ws**2, c)
+        q, k, v = self.pack(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return ((q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_an_image_is_as_large_as_windows_need_it_behind_a_convolution():
+    plan = best(Tiles)
+    assert plan.call["tiles"][:2] == ["B", "6"]
+    sizes = plan.sizes(0)
+    assert all(sizes[side] % (4 * sizes["ws"]) == 0 for side in "hw")

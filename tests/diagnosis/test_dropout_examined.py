@@ -4,6 +4,7 @@ import pytest
 from torch import nn
 
 import headwise as hw
+from tests.diagnosis.written import HEAD, found_in
 
 
 class Plain(nn.Module):
@@ -39,3 +40,35 @@ class Idle(Plain):
 def test_dropout_is_examined_where_there_is_some(target, has_any):
     diagnosis = hw.doctor(target, init={"dim": "H*d", "heads": "H"}, call={"x": ["B", "L", "H*d"]})
     assert (diagnosis.verdict, "dropout" in diagnosis.examined) == ("sound", has_any)
+
+
+BEFORE = """
+
+class Reads(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.first, self.pack, self.join = nn.Linear(dim, dim), nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        x = {before}
+        q, k, v = self.pack(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        w = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
+        return self.join({after})
+"""
+SUM = "(w @ v).transpose(1, 2).flatten(2)"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "severity"),
+    [
+        # the pre-net of Tacotron 2
+        ("F.dropout(self.first(x).relu(), 0.5, training=True)", SUM, "warning"),
+        ("F.dropout(self.first(x).relu(), 0.5)", SUM, "fault"),
+        ("self.first(x)", f"F.dropout({SUM}, 0.5, training=True)", "fault"),
+        ("self.first(x)", SUM.replace("w @", "F.dropout(w, 0.5, training=True) @"), "fault"),
+    ],
+)
+def test_dropout_in_evaluation_may_be_meant_before_the_attention_where_it_is_written_so(before, after, severity):
+    found = found_in(HEAD + BEFORE.format(before=before, after=after), "Reads")
+    assert [each.severity for each in found.findings if each.kind == "dropout-in-eval"] == [severity]

@@ -51,13 +51,20 @@ WITHIN = GRAPH.replace("weights = softmax(scores, target, len(x))", """shares = 
             "torch.zeros_like(h).transpose(0, 1).index_add(-2, target, (h[source] * weights[..., None])"
             ".transpose(0, 1)).transpose(0, 1).flatten(1)",
         ),
+        # features of the edges, under another name
+        GRAPH.replace("edge_index):", "edge_index, edge_attr):")
+        .replace(
+            "heads, features)) for _ in range(2))",
+            "heads, features)) for _ in range(2))\n        self.edge = nn.Linear(width, heads)",
+        )
+        .replace("[target])\n        weights", "[target] + self.edge(edge_attr))\n        weights"),
         # a loop at each node beside its edges
         GRAPH.replace(
             "source, target = edge_index",
             "loops = torch.arange(len(x)).repeat(2, 1)\n        source, target = torch.cat([edge_index, loops], dim=1)",
         ),
     ],
-    ids=["function", "within", "turned", "heads first", "loops"],
+    ids=["function", "within", "turned", "heads first", "features", "loops"],
 )
 def test_a_softmax_over_the_edges_that_enter_a_node_is_sound(source):
     found = found_in(source, "Graph")

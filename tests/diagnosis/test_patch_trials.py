@@ -157,3 +157,35 @@ def test_only_what_ends_a_line_of_python_ends_one_for_an_edit():
     text = "\x0cx = 'a\u2028b\x85'\ny = 1 // 2"
     assert applied(text, [Edit(2, 4, 2, 10, "1 / 2")]) == "\x0cx = 'a\u2028b\x85'\ny = 1 / 2"
     assert "-y = 1 // 2" in difference(text, text.replace("//", "/"), "own.py", "own.fixed.py").split("\n")
+
+
+OPTIONAL = """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads, self.pack, self.join = num_heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x, pad_mask=None):
+        # pad_mask: True = padding
+        q, k, v = self.pack(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        hidden = None
+        if pad_mask is not None:
+            hidden = pad_mask[:, None, None, :]
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=hidden)
+        return self.join(y.transpose(1, 2).flatten(2))
+"""
+
+
+def test_a_mask_that_may_be_none_is_turned_where_it_is_made(tmp_path):
+    found = examined(tmp_path, HEAD + OPTIONAL.replace("Attend", PLAIN.name))
+    assert [(each.kind, each.patch) for each in found.faults] == [
+        ("mask-inverted", "hidden = ~pad_mask[:, None, None, :]")
+    ]
+
+
+def test_a_patch_that_makes_a_call_raise_is_none():
+    edits = (Edit(1, 4, 1, 5, "2"),)
+    fault = Finding("mask-inverted", "fault", 1, 1, 4, "x = 1", "", "", "", False, "", "own.py", candidates=(edits,))
+    found = Diagnosis("own.py:x", "faulty", (fault,))
+    raises = Diagnosis("own.py:x", "sound", (replace(fault, kind="mask-default-raises", severity="warning"),))
+    assert mended(found, {"own.py": "x = 1\n"}, lambda _: raises, effort=SHORT, lang="en").findings[0].edits == ()

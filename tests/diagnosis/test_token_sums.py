@@ -72,6 +72,9 @@ def test_weights_that_sum_to_1_and_leave_out_what_is_hidden_are_sound(body, name
         (MASKED, "k.sum(1)", "(F.elu(self.k(x).view(q.shape)) + 1).sum(1)", "normaliser-wrong"),
         (POOLED, "scores.masked_fill(~mask, float(\"-inf\"))", "scores * mask", "mask-multiplied"),
         (POOLED, "float(\"-inf\")", "0.0", "mask-weak-fill"),
+        # whether a sample has any tokens hides none of them
+        (POOLED.replace("scores.softmax(-1)", "(scores.softmax(-1) * (mask.any(-1, keepdim=True) if mask is not None "
+                        "else 1))"), "float(\"-inf\")", "1e-30", "mask-weak-fill"),
     ],
 )  # fmt: skip
 def test_what_the_weights_miss_is_told_with_its_line(body, right, wrong, kind):

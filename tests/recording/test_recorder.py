@@ -194,3 +194,29 @@ def test_what_torch_ran_for_a_call_of_headwise_is_kept_too():
     assert step.name == "attention"
     assert {"bmm", "_softmax"} <= {each.name for each in step.kernels}
     assert record(call).operations[0].kernels == ()
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "pairs"),
+    [
+        # the weights meet the values, and then the projection
+        ("bhij,bhje,hed->bid", [(2, 3, 5, 7), (2, 3, 7, 4), (3, 4, 11)], ["bhij,bhje->bhie", "bhie,hed->bid"]),
+        # a factor meets one side before the two sides meet
+        ("bqd,bkd,d->bqk", [(2, 5, 4), (2, 7, 4), (4,)], ["bqd,d->bqd", "bqd,bkd->bqk"]),
+        ("...qd,...kd,...kv->...qv", [(2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 6)], None),
+        ("bi,bj,bk,ijkl->bl", [(2, 3), (2, 5), (2, 7), (3, 5, 7, 4)], None),
+        ("i,j,k->", [(3,), (5,), (7,)], None),
+    ],
+)
+def test_an_einsum_of_many_tensors_may_be_recorded_as_einsums_of_two(equation, shapes, pairs):
+    torch.manual_seed(0)
+    operands = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    done = record(lambda: torch.einsum(equation, *operands), in_steps=True)
+    assert torch.allclose(done.result, torch.einsum(equation, *operands), rtol=1e-12, atol=1e-12)
+    assert names(done) == ["einsum"] * (len(shapes) - 1)
+    if pairs is not None:
+        written = [each.arguments["0"].replace(" ", "") for each in done.operations]
+        assert [sorted(each.partition("->")[0].split(",")) for each in written] == [
+            sorted(each.partition("->")[0].split(",")) for each in pairs
+        ]
+    assert names(record(lambda: torch.einsum(equation, *operands))) == ["einsum"]

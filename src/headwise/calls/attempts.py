@@ -103,7 +103,7 @@ class Bench:
             for more in extras(roles):
                 for call in calls(
                     self.called, way, family, self.reading,
-                    is_cross=is_cross, sizes=sizes, extras=(*more, *declared),
+                    is_cross=is_cross, sizes=sizes, extras=(*more, *declared), said=self.documented.keys(),
                 ):  # fmt: skip
                     said = self.wish.call.get(roles.query)
                     layout = layout_of(said if isinstance(said, list) else list(family.layout))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Any
@@ -107,11 +107,12 @@ def calls(
     is_cross: bool,
     sizes: Mapping[str, str],
     extras: Sequence[str] = (),
+    said: Set[str] = frozenset(),
 ) -> Iterator[dict[str, Any]]:
     """The calls with inputs of one layout.
 
     is_cross: keys have a length of their own. sizes: what D and others are called here. extras: arguments that are
-    given although they have a default.
+    given although they have a default. said: arguments whose shapes words give.
     """
     choices: dict[str, list[Any]] = {}
     tied: dict[str, str] = {}
@@ -147,7 +148,10 @@ def calls(
         call: dict[str, Any] = {}
         ways = dict(zip(choices, values, strict=True))
         among = [name for name, value in ways.items() if isinstance(value, Mapping) and "means" in value]
-        main = next((name for name in mask_arguments(parameters) if name in among), next(iter(among), ""))
+        if len(among) > 1 and set(among) <= said:
+            # words tell what each of them means
+            continue
+        main = _of_keys(among, roles.key, parameters)
         for name, value in ways.items():
             if name not in among:
                 call[name] = value
@@ -156,10 +160,17 @@ def calls(
             if name == main:
                 call["_mask"] = {"argument": name, **value, "shape": shape}
             else:
-                # of several masks the others hide nothing
-                call[name] = visible(shape, value)
+                # of several masks those of the queries hide nothing
+                call[name] = visible(["L" if axis == "S" else axis for axis in shape], value)
         call.update({name: call[cosine] for name, cosine in tied.items()})
         yield {name: call[name] for name in [*(each.name for each in parameters), "_mask"] if name in call}
+
+
+def _of_keys(names: Sequence[str], keys: str, parameters: Sequence[inspect.Parameter]) -> str:
+    """Of several masks that which is called as the keys are, or the likeliest; "": there is none."""
+    ordered = [name for name in mask_arguments(parameters, keys=keys) if name in names]
+    called = [name for name in ordered if keys and name.partition("_")[0] == keys.partition("_")[0]]
+    return next(iter((*called, *ordered, *names)), "")
 
 
 def _last_word(name: str) -> str:

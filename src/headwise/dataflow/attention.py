@@ -106,7 +106,7 @@ def _attentions(run: Run) -> list[AttentionOps]:
         if entry.last in ATTENTIONS or entry.last in LAYERS:
             out.append(AttentionOps(None, (), entry, "x", fused=True))
             continue
-        if entry.joint is None:
+        if entry.joint is None or entry.joint.is_entrywise:
             continue
         kinds = [None if each is None else each.kind for each in operand_marks(entry)]
         if sorted(str(kind) for kind in kinds) != ["pair", "token"]:

@@ -31,6 +31,11 @@ class Einsum:
         return "".join(letter for letter in self.left if letter in self.right and letter not in self.out)
 
     @property
+    def is_entrywise(self) -> bool:
+        """Whether no letter is summed, so that it multiplies entries as `*` does."""
+        return set(self.left + self.right) <= set(self.out)
+
+    @property
     def is_possible(self) -> bool:
         """Whether each letter has one size, or 1 and another; in a failed operation it may have two."""
         return all(a in (1, b) for _, a, b in self._sizes())
