@@ -267,3 +267,68 @@ def test_an_image_is_as_large_as_windows_need_it_behind_a_convolution():
     assert plan.call["tiles"][:2] == ["B", "6"]
     sizes = plan.sizes(0)
     assert all(sizes[side] % (4 * sizes["ws"]) == 0 for side in "hw")
+
+
+class Sixfold(nn.Module):
+    """Sines of three directions in pairs: a width that 6 divides."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        assert dim % 6 == 0
+        self.heads, self.pack = heads, nn.Linear(dim, 3 * dim)
+
+    def forward(self, x):
+        q, k, v = self.pack(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return ((q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+class Points(Sixfold):
+    """Places and colours side by side, six numbers of each point."""
+
+    def __init__(self, dim=24, heads=3):
+        super().__init__(dim, heads)
+        self.begin = nn.Linear(6, dim)
+
+    def forward(self, place, colour):
+        return super().forward(self.begin(torch.cat([place, colour], -1)))
+
+
+class Tabled(Sixfold):
+    """Words have vectors that were learned before."""
+
+    def __init__(self, vectors, heads=2):
+        super().__init__(vectors.size(1), heads)
+        self.words = nn.Embedding.from_pretrained(vectors)
+
+    def forward(self, words):
+        return super().forward(self.words(words))
+
+
+class Asked(Sixfold):
+    """Its tokens come with a vector of each sample."""
+
+    def __init__(self, dim, heads, beside):
+        super().__init__(dim, heads)
+        self.begin = nn.Linear(dim + beside, dim)
+
+    def forward(self, x, vector=None):
+        assert vector is not None, "it was built for a vector"
+        return super().forward(self.begin(torch.cat([x, vector[:, None].expand(-1, x.shape[1], -1)], -1)))
+
+
+def test_a_width_is_a_multiple_of_what_an_assertion_divides_it_by():
+    assert best(Sixfold).sizes(0)["D"] % 6 == 0
+
+
+def test_two_inputs_have_half_of_a_number_of_the_class_each():
+    call = best(Points).call
+    assert [call[name][-1] for name in ("place", "colour")] == ["3", "3"]
+
+
+def test_a_table_stands_where_a_constructor_takes_one():
+    assert best(Tabled).init["vectors"] == {"_expr": "torch.randn(19, 24)"}
+
+
+def test_an_argument_that_an_assertion_asks_for_is_given():
+    call = best(Asked).call
+    assert (len(call["x"]), len(call["vector"])) == (3, 2)

@@ -467,3 +467,50 @@ def test_a_step_that_is_never_called_without_a_cache_is_called_as_documented_and
     assert blamed_in(STEP, "Step") == []
     target, namespace, _ = loaded_from(STEP, "Step")
     assert find(target, namespace=namespace).plans[0].call["past_k"] == ["B", "H", "S", "d"]
+
+
+DECODES = """import torch
+from torch import nn
+
+
+class Heads(nn.Module):
+    def __init__(self, dim, n_heads):
+        super().__init__()
+        self.n_heads, self.q, self.out = n_heads, nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.kv = nn.Linear(dim, 2 * dim)
+
+    def forward(self, x, memory=None, hidden=None, state=None):
+        q = self.q(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+        if memory is not None and state:
+            k, v = state["k"], state["v"]
+        else:
+            k, v = self.kv(x if memory is None else memory).unflatten(-1, (2, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+            if memory is None and state:
+                k, v = torch.cat([state["k"], k], 2), torch.cat([state["v"], v], 2)
+            if state is not None:
+                state["k"], state["v"] = k, v
+        s = q @ k.mT * q.shape[-1] ** -0.5
+        s = s if hidden is None else s.masked_fill(hidden, float("-inf"))
+        return self.out((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class Decodes(nn.Module):
+    def __init__(self, dim, n_heads):
+        super().__init__()
+        self.own, self.other = Heads(dim, n_heads), Heads(dim, n_heads)
+
+    def forward(self, x, enc, state=None):
+        # state: what was kept, by "self" and "enc"
+        own, other = (None, None) if state is None else (state.setdefault(name, {}) for name in ("self", "enc"))
+        past = own["k"].shape[2] if own else 0
+        hidden = torch.ones(x.shape[1], past + x.shape[1], dtype=torch.bool).triu(past + 1)
+        x = x + self.own(x, hidden=hidden, state=own)
+        return x + self.other(x, enc, state=other)
+"""
+
+
+def test_a_memory_that_is_kept_does_not_grow_with_what_is_decoded():
+    assert blamed_in(DECODES, "Decodes") == []
+    lost = DECODES.replace('torch.cat([state["k"], k], 2)', 'torch.cat([state["k"] * 0.5, k], 2)')
+    assert lost != DECODES
+    assert [kind for kind, _ in blamed_in(lost, "Decodes")] == ["cache-lost"]

@@ -37,3 +37,35 @@ def test_both_ways_are_sound(given):
 def test_a_mask_of_one_way_is_held_to_what_is_said(given):
     source = BOTH.format(**given, hidden=1, mark="  # <-")
     assert blamed_in(source) == marked(source, "mask-inverted")
+
+
+TRILINEAR = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    '''A number of each word of a text, one of each word of a question, and one of each pair.'''
+
+    def __init__(self, width):
+        super().__init__()
+        self.of_text, self.of_question = nn.Linear(width, 1, bias=False), nn.Linear(width, 1, bias=False)
+        self.of_pair, self.read = nn.Parameter(torch.rand(1, 1, width)), nn.Linear(width, width)
+        self.ask = nn.Linear(width, width)
+
+    def forward(self, text, question):
+        text, question = self.read(text).tanh(), self.ask(question).tanh()
+        pairs = (text * self.of_pair) @ question.mT
+        return {scores}.softmax(-1) @ question
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        "(self.of_text(text) + self.of_question(question).mT + pairs)",
+        "(pairs + self.of_question(question).mT + self.of_text(text))",
+    ],
+)
+def test_scores_of_words_and_of_their_pairs_have_no_scale(scores):
+    found = found_in(TRILINEAR.format(scores=scores))
+    assert (found.verdict, found.faults) == ("sound", ())

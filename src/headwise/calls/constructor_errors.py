@@ -11,6 +11,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from torch import Tensor
+
 from headwise.calls.argument_origins import Origins
 from headwise.calls.constructor_arguments import LEAST, Draft
 from headwise.calls.error_repairs import HALVES, TYPE
@@ -35,6 +37,8 @@ KEYWORDS = re.compile(r"^(?:SimpleNamespace|dict)\(")
 # one number came where several are counted, walked or picked from; and what is given then
 LISTED = re.compile(r"'int' (?:has no len\(\)|object is not (?:iterable|subscriptable))")
 SEVERAL = (7, 5, 6)
+# the rows and the columns of a table that is learned before
+TABLE = (19, 24)
 
 
 def rebuilt(
@@ -72,6 +76,8 @@ def _lessons(draft: Draft, error: Exception, params: Sequence[inspect.Parameter]
         yield from _with_attribute(draft, error.args[0])
     if TYPE.search(str(error)):
         yield from _sized(draft, at, params)
+    if isinstance(error, AttributeError) and type(error.obj) is int and hasattr(Tensor, str(error.name)):
+        yield from _tabled(draft, at)
     if LISTED.search(str(error)):
         yield from _listed(draft, at)
     yield from halved(draft, error)
@@ -131,6 +137,14 @@ def _listed(draft: Draft, at: FailedStatement) -> Iterator[Draft]:
         if parameter in names and isinstance(value, str) and value in draft.symbols:
             left = {name: symbol for name, symbol in draft.symbols.items() if name != value}
             yield Draft({**draft.init, parameter: {"_tuple": [*SEVERAL]}}, left)
+
+
+def _tabled(draft: Draft, at: FailedStatement) -> Iterator[Draft]:
+    """A table of learned vectors in the place of a size that the failing statement takes for a tensor."""
+    for parameter, value in draft.init.items():
+        if parameter in _named(at) and isinstance(value, str) and value in draft.symbols:
+            left = {name: symbol for name, symbol in draft.symbols.items() if name != value}
+            yield Draft({**draft.init, parameter: {"_expr": f"torch.randn{TABLE}"}}, left)
 
 
 def _is_size(param: inspect.Parameter) -> bool:

@@ -56,8 +56,8 @@ def lessons(
 ) -> Iterator[Plan]:
     """The plans that an error suggests, the likeliest first."""
     text = str(error)
+    yield from _given(plan, text, at, reading) if TYPE.search(text) or _asks_for_something(at) else ()
     if TYPE.search(text):
-        yield from _given(plan, text, at, reading)
         yield from _as_tensors(plan, at, reading)
     if UNPACKED.search(text) or PLACED.search(text) or NONE.search(text):
         yield from _as_pairs(plan, text, at)
@@ -135,12 +135,18 @@ def _as_tensors(plan: Plan, at: FailedStatement, reading: Reading) -> Iterator[P
 
 def _given(plan: Plan, text: str, at: FailedStatement, reading: Reading) -> Iterator[Plan]:
     """An argument that may be left out, where something must be given for it: like the first input."""
-    if "NoneType" not in text:
+    if "NoneType" not in text and not _asks_for_something(at):
         return
     first = next((value for value in plan.call.values() if axes_of(value) is not None), ["B", "L", "D"])
     for name in at.left_out:
         if name not in plan.call and _role(name, reading) not in ("mask", "lengths", "bias", "cache"):
             yield replace(plan, call={**plan.call, name: first})
+
+
+def _asks_for_something(at: FailedStatement) -> bool:
+    """Whether an assertion asks that something is not None."""
+    tests = ast.walk(at.statement.test) if isinstance(at.statement, ast.Assert) else ()
+    return any(isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.IsNot) for node in tests)
 
 
 def _role(name: str, reading: Reading) -> str:

@@ -40,12 +40,13 @@ def divided(symbols: Mapping[str, Named], step: int, *, by_heads: bool) -> dict[
 
 
 def _steps(tree: ast.FunctionDef) -> Iterator[int]:
-    """The whole numbers by which a width is divided, and the groups of norms."""
+    """The whole numbers by which a width is divided, or of which it must be a multiple, and the groups of norms."""
     defaults = _defaults(tree)
     # but heads and their widths, which are given
     others = {name: value for name, value in defaults.items() if init_role(name) not in GIVEN}
     for node in nodes_of(tree):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) and init_role(last(node.left)) == "width":
+        is_divided = isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Mod)
+        if isinstance(node, ast.BinOp) and is_divided and init_role(last(node.left)) == "width":
             yield _whole(node.right, others)
     yield from (_whole(group, defaults) for group in _groups(tree))
 

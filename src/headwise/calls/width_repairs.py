@@ -117,6 +117,11 @@ def _joined(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[
     for a, b in pairs:
         if _size(inputs[a][-1], sizes) + _size(inputs[b][-1], sizes) != have:
             continue
+        if need % 2 == 0 and not any(sizes[each] == need for each in widths if each in sizes):
+            # a number of the class's own, of which each has half, as of places and colours
+            out.append(
+                replace(plan, call={**plan.call, **{each: [*inputs[each][:-1], str(need // 2)] for each in (a, b)}})
+            )
         labels = {symbol.name: symbol.said or symbol.name for symbol in plan.symbols}
         for x in sorted(widths, key=lambda width: not _resembles(a, width, labels)):
             for y in widths:

@@ -154,7 +154,7 @@ def _proved(exam: Any, suspect: Suspect, goal: Goal, broken: set[tuple[str, obje
         # what was measured where it was found, or is only told, is as it was seen
         return suspect
     if not suspect.is_mendable:
-        is_seen = suspect.fault.needs_proof == "samples" and _is_leaking(exam)
+        is_seen = suspect.fault.needs_proof == "samples" and not suspect.guess and _is_leaking(exam)
         return replace(suspect, proved=is_seen, said={**suspect.said, "how": "samples"}, evidence="samples" * is_seen)
     final = exam.run()
     if final.failure is not None or final.output is None or (suspect.kind, suspect.span) in broken:

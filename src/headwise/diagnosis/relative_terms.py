@@ -99,7 +99,8 @@ def _columns(entry: MarkedOp) -> Tensor | None:
     axes = [
         at for at, letter in enumerate(joint.out) if len(tables) == 1 and letter in tables[0] and letter not in others
     ]
-    if len(axes) != 1 or len(joint.out) != len(shape):
+    # a table of one row has no distances
+    if len(axes) != 1 or len(joint.out) != len(shape) or shape[axes[0]] == 1:
         return None
     line = [-1 if at == axes[0] else 1 for at in range(len(shape))]
     return (torch.arange(shape[axes[0]]).double() + 1).view(line).expand(shape)

@@ -55,7 +55,10 @@ def remember(exams: Sequence[Examination]) -> None:
         exams[0].examined.setdefault("cache", Missed(f"doctor.missed.{why}"))
         return
     exam.examined["cache"] = Missed("doctor.missed.no_cache")
+    # a memory that is as long as what is decoded would grow with it
+    apart = next((each for each in exams if each.plan.setting == "cross" and each.is_understood), None)
     plan = _alone(exam, exam.free)
+    plan = apart.free if apart is not None and _has_memory(plan) else plan
     symbol = next((each for each in plan.symbols if each.name == "L"), None)
     is_free = symbol is not None and not symbol.equals and symbol.fixed is None
     if not is_free or not any("L" in axes_of(each) for each in plan.call.values()):
@@ -113,6 +116,12 @@ def _alone(exam: Examination, plan: Plan) -> Plan:
         return plan
     alone = replace(plan, call=call)
     return alone if exam.run(plan=alone).failure is None else plan
+
+
+def _has_memory(plan: Plan) -> bool:
+    """Whether a memory comes, keys and values in one, that has as many tokens as there are queries."""
+    roles = {call_role(name): each for name, each in plan.call.items()}
+    return "key" in roles and "value" not in roles and "L" in axes_of(roles["key"])
 
 
 def _decoder(exam: Examination, plan: Plan) -> Decoder:

@@ -11,6 +11,7 @@ from torch import Tensor
 from headwise.calls import Plan, call_role
 from headwise.dataflow import MarkedOp, Marks, Run, attentions, place_of, sample_of
 from headwise.diagnosis.checks.built_layers import untold_layer
+from headwise.diagnosis.checks.pooled_samples import are_rows
 from headwise.diagnosis.checks.repeated_masks import repeated_mask
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
@@ -44,7 +45,8 @@ def sample_leaks(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         return tiled
     is_turned = _is_turned(run, rerun, marks_by_name, sample) or (home is not None and not _leaks_turned(run, rerun))
     if not is_turned:
-        return [Suspect("sample-leak", entry.span)]
+        # samples that cross each other by broadcasting were given too few axes
+        return [Suspect("sample-leak", entry.span, guess="axes" if len(_grown(run, rerun)) > 1 else "")]
     return [Suspect("batch-length-confused", entry.span, home=home)]
 
 
@@ -138,6 +140,8 @@ def samples_of(run: Run, rerun: Callable[..., Run]) -> tuple[dict[str, Tensor], 
     }
     if run.output is None or run.output.ndim == 0 or len(samples) < len(marks_by_name):
         return {}, torch.empty(0)
+    if any(map(are_rows, run.seen)):
+        return {}, torch.empty(0)
     of_output = _result(run, run.output_marks, sample_of)
     if of_output is None:
         of_output = _along_batch(run, rerun)
@@ -206,18 +210,24 @@ def _along_batch(run: Run, rerun: Callable[..., Run]) -> Tensor | None:
     """The number of the sample of each entry of the output, as of pooled tokens: by the one axis that grows with the
     batch; None: there is no such axis, or there are several.
     """
-    count = run.sizes.get("B")
-    if count is None or run.output is None:
+    grown = _grown(run, rerun)
+    if len(grown) != 1 or run.output is None:
         return None
-    larger = rerun(sizes={**run.sizes, "B": count + 1})
-    if larger.failure is not None or larger.output is None or larger.output.ndim != run.output.ndim:
-        return None
-    shapes = zip(run.output.shape, larger.output.shape, strict=True)
-    grown = [axis for axis, sizes in enumerate(shapes) if sizes == (count, count + 1)]
-    if len(grown) != 1:
-        return None
+    count = run.output.shape[grown[0]]
     shape = [count if axis == grown[0] else 1 for axis in range(run.output.ndim)]
     return torch.arange(count).view(shape).expand(run.output.shape)
+
+
+def _grown(run: Run, rerun: Callable[..., Run]) -> list[int]:
+    """The axes of the output that are as long as the batch, and longer where that is larger."""
+    count = run.sizes.get("B")
+    if count is None or run.output is None:
+        return []
+    larger = rerun(sizes={**run.sizes, "B": count + 1})
+    if larger.failure is not None or larger.output is None or larger.output.ndim != run.output.ndim:
+        return []
+    shapes = zip(run.output.shape, larger.output.shape, strict=True)
+    return [axis for axis, sizes in enumerate(shapes) if sizes == (count, count + 1)]
 
 
 def _disturbed(rerun: Callable[..., Run], where: Mapping[str, Tensor]) -> Run:

@@ -1,4 +1,4 @@
-"""Pooled samples: whether the softmax of one score for each token goes over the batch, where tokens are then summed."""
+"""Pooled samples: whether samples were taken for tokens, by mistake in a softmax over the batch, or on purpose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwise.dataflow import MarkedOp, Marks, Run, attentions, is_constant, ope
 from headwise.diagnosis.checks.softmax import SOFTMAXES
 from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["pooled_over_samples"]
+__all__ = ["are_rows", "pooled_over_samples"]
 
 PRODUCTS = frozenset({"mul", "__mul__", "*", "multiply", "mul_"})
 # that of samples, and that of places
@@ -115,3 +115,20 @@ def _adds_up_tokens(run: Run, product: MarkedOp, weights: set[int]) -> bool:
         dims = {axis % rank for axis in ([dim] if isinstance(dim, int) else dim or []) if isinstance(axis, int)}
         return place in dims and sample not in dims
     return False
+
+
+def are_rows(entry: MarkedOp) -> bool:
+    """Whether an operation makes one sample of many, of which each, with all its tokens side by side, is a token of it:
+    samples attend to each other on purpose, as rows of a table do (arXiv:2106.01342, arXiv:2106.02584).
+    """
+    marks = entry.output_marks[0] if entry.is_movement and entry.output_marks else None
+    if marks is None or marks.kind != "token":
+        return False
+    t = marks.arrays["t"]
+    if t.ndim != len("1bD") or t.shape[0] != 1:
+        return False
+    samples, places = sample_of(t[0]), place_of(t[0])
+    # what is learned, as a token of the class, is of no sample
+    own = samples.amax(dim=-1, keepdim=True)
+    is_of_one = bool(((samples == own) | (samples < 0)).all()) and bool((places == places[:1]).all())
+    return is_of_one and own.unique().numel() == len(own) > 1 and bool((own >= 0).all()) and places.unique().numel() > 1

@@ -21,6 +21,7 @@ __all__ = ["attributes_of", "is_bucketed", "is_unscaled", "keeps_scale"]
 NEAR = 1e-3
 # what takes rows of a table
 LOOKUPS = frozenset({"embedding", "__getitem__", "index_select"})
+SUMS = frozenset({"+", "+=", "add", "add_"})
 # tensors of a projection that has a bias
 LINEAR = 3
 
@@ -29,9 +30,8 @@ def is_unscaled(run: Run, scale: Scale) -> bool:
     """Whether it is of a kind that has no scale, or whose scale is an option that is off, as of GPT-2's layers."""
     scores = scale.attention.scores
     is_option = scores is not None and has_root_option(run, scores)
-    return is_option or any(
-        rule(run, scale) for rule in (_is_convolved, _is_bilinear, _is_of_values, _is_aligned, _is_of_tables)
-    )  # fmt: skip
+    rules = _is_convolved, _is_bilinear, _is_trilinear, _is_of_values, _is_aligned, _is_of_tables
+    return is_option or any(rule(run, scale) for rule in rules)
 
 
 def _is_convolved(run: Run, scale: Scale) -> bool:
@@ -60,6 +60,19 @@ def _is_bilinear(run: Run, scale: Scale) -> bool:
         return False
     is_one = k.projection is None or (q.projection is None and q.source != k.source)
     return is_one and v.projection is None and k.source is not None and k.source == v.source
+
+
+def _is_trilinear(run: Run, scale: Scale) -> bool:
+    """Whether numbers that learned weights make of queries alone, and of keys alone, are added to their products, as in
+    BiDAF (Seo et al. 2016, arXiv:1611.01603, equation 1), which scales nothing.
+    """
+    added: list[MarkedOp] = []
+    for entry in scale.attention.path:
+        for tensor, marks in zip(entry.inputs, entry.given, strict=True) if entry.name in SUMS else ():
+            if marks is not None and marks.kind == "token":
+                steps = [each for each in chain_of(run, entry.at, tensor.number) if not each.is_movement]
+                added += steps[-1:] if steps and _is_learned(steps[-1]) else []
+    return len({entry.at for entry in added}) > 1
 
 
 def _is_of_values(run: Run, scale: Scale) -> bool:
