@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.written import HEAD, found_in, line_of
+from tests.diagnosis.written import HEAD, blamed_in, found_in, line_of
 
 # a decoder of token numbers with a cache: positions, and which part of a rotation meets which
 DECODER = (
@@ -334,3 +334,42 @@ class Hops(nn.Module):
 def test_a_right_design_has_no_fault(source, name, verdict):
     found = found_in(source, name)
     assert (found.verdict, found.faults) == (verdict, ())
+
+
+RETRIEVER = """import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Attends(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.pack, self.join = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x, real):
+        q, k, v = self.pack(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention({q}, k, v, attn_mask=real[:, None, None])
+        return self.join(y.transpose(1, 2).flatten(2))
+
+
+class Retriever(nn.Module):
+    def __init__(self, vocab=50, dim=24, heads=3):
+        super().__init__()
+        self.words, self.attention = nn.Embedding(vocab, dim, padding_idx=0), Attends(dim, heads)
+
+    def read(self, ids):
+        return F.normalize(self.attention(self.words(ids), ids != 0), dim=-1), ids != 0
+
+    def forward(self, query_ids, passage_ids):
+        # the passages of other queries are those that should not be found
+        (q, q_real), (p, p_real) = self.read(query_ids), self.read(passage_ids)
+        pairs = torch.einsum("qid,pjd->qpij", q, p).masked_fill(~p_real[None, :, None], float("-inf"))
+        scores = (pairs.max(-1).values * q_real[:, None]).sum(-1)
+        return F.cross_entropy(scores, torch.arange(len(scores))), scores
+"""
+
+
+def test_what_a_class_does_wrong_is_told_where_the_whole_crosses_samples_on_purpose():
+    assert blamed_in(RETRIEVER.format(q="q"), "Retriever") == []
+    wrong = RETRIEVER.format(q="q * q.shape[-1] ** -0.5")
+    assert blamed_in(wrong, "Retriever") == [("scale-twice", line_of(wrong, "q.shape[-1] ** -0.5"))]

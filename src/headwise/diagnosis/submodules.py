@@ -159,7 +159,8 @@ def _is_shown_right(suspect: Suspect, exams: Sequence[Examination]) -> bool:
     same = [each for exam in exams for each in exam.suspects if each.fault.family == family and each.span is not None]
     if any((each.span.file, each.span.line) == (span.file, span.line) for each in same if each.span is not None):
         return False
-    for exam in (each for each in exams if each.is_understood):
+    # what rests on a guess ends an examination before scales and masks are looked at
+    for exam in (each for each in exams if each.is_understood and not any(found.guess for found in each.suspects)):
         run = exam.run()
         reached = reached_by(run) if family in MASKS and exam.plan.mask else set()
         at_line = [entry for entry in run.seen if (entry.span.file, entry.span.line) == (span.file, span.line)]
