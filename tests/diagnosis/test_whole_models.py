@@ -2,6 +2,7 @@
 
 import pytest
 
+from headwise.diagnosis.comparison import COMPARISON
 from tests.diagnosis.written import HEAD, blamed_in, found_in, line_of
 
 # a decoder of token numbers with a cache: positions, and which part of a rotation meets which
@@ -373,3 +374,39 @@ def test_what_a_class_does_wrong_is_told_where_the_whole_crosses_samples_on_purp
     assert blamed_in(RETRIEVER.format(q="q"), "Retriever") == []
     wrong = RETRIEVER.format(q="q * q.shape[-1] ** -0.5")
     assert blamed_in(wrong, "Retriever") == [("scale-twice", line_of(wrong, "q.shape[-1] ** -0.5"))]
+
+
+WITHIN = """import torch
+from torch import nn
+
+
+class Asks(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.pack, self.join = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.pack(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        w = ((q[:, :, :1] * k).sum(-1) * q.shape[-1] ** -0.5).softmax(-1)
+        return self.join((w.unsqueeze(2) @ v).transpose(1, 2).flatten(2))
+
+
+class Outer(nn.Module):
+    def __init__(self, dim=24, heads=3):
+        super().__init__()
+        self.near, self.asks = nn.Conv2d(dim, dim, 3, padding=1), Asks(dim, heads)
+        self.first = nn.Parameter(torch.randn(1, 1, dim))
+
+    def forward(self, picture):
+        x = self.near(picture).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(len(x), -1, -1), x], 1)
+        return self.asks(x)[:, 0]
+"""
+
+
+def test_scores_that_a_whole_does_not_show_are_compared_where_their_class_is_called_by_itself():
+    found = found_in(WITHIN, "Outer")
+    assert (found.verdict, found.faults) == ("sound", ())
+    assert found.examined[COMPARISON].startswith("softmax")
+    wrong = found_in(WITHIN.replace("q.shape[-1] **", "x.shape[-1] **"), "Outer")
+    assert [(each.kind, each.line) for each in wrong.faults] == [("scale-wrong", line_of(WITHIN, "q.shape[-1] **"))]

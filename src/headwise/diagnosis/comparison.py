@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,11 +22,13 @@ from headwise.diagnosis.token_weights import NOTHING, hidden_share, is_in_order,
 from headwise.ops.reference import attention as definition
 from headwise.recording import tensors
 
-__all__ = ["COMPARISON", "compare", "uncompared"]
+__all__ = ["COMPARISON", "compare", "share", "uncompared"]
 
 # the name under which it is told what the weights were compared with
 COMPARISON = "comparison"
 STEPS = frozenset({"scaled_dot_product_attention"})
+# the value of what was missed that holds the places of weighted sums whose scores were not seen
+UNSEEN = "_unseen"
 
 
 def compare(exam: Examination) -> None:
@@ -54,6 +56,25 @@ def uncompared(exams: list[Examination]) -> Missed | None:
     return missed or (None if results else Missed("doctor.missed.no_ideal"))
 
 
+def share(exams: Sequence[Examination]) -> None:
+    """Note of what could not be observed in a whole what it followed where its class was called by itself."""
+    lines: dict[tuple[str, int], str] = {}
+    for exam in exams:
+        names = exam.examined.get(COMPARISON)
+        if isinstance(names, str):
+            lines |= {_place(each): names for each in attentions(exam.run(plan=exam.free))}
+    for exam in exams:
+        missed = exam.examined.get(COMPARISON)
+        unseen = missed.values.get(UNSEEN) if isinstance(missed, Missed) else None
+        if isinstance(unseen, set) and unseen <= lines.keys():
+            exam.examined[COMPARISON] = "; ".join(dict.fromkeys(lines[place] for place in sorted(unseen)))
+
+
+def _place(attention: AttentionOps) -> tuple[str, int]:
+    span = attention.context.span
+    return ("", 0) if span is None else (span.file, span.line)
+
+
 def _followed(exam: Examination, plan: Plan) -> tuple[list[str] | Missed, list[Suspect]]:
     """What the weights of each attention of a plan follow, and the step that follows nothing known."""
 
@@ -68,6 +89,7 @@ def _followed(exam: Examination, plan: Plan) -> tuple[list[str] | Missed, list[S
         return Missed("doctor.missed.not_followed"), []
     names = []
     places: set[tuple[object, ...]] = set()
+    unseen: list[AttentionOps] = []
     for at, attention in enumerate(all_attentions):
         # what is written once and runs often, as in layers, is compared once
         spans = (attention.context.operation.span, *(entry.operation.span for entry in attention.path))
@@ -82,7 +104,8 @@ def _followed(exam: Examination, plan: Plan) -> tuple[list[str] | Missed, list[S
         name = _step(attention) if attention.fused else "" if design is None else str(design)
         if not name:
             if observation is None and not attention.fused:
-                return Missed("doctor.missed.no_scores", line), []
+                unseen.append(attention)
+                continue
             step = attention.softmax or next(reversed(attention.path), attention.context)
             differing = Suspect("differs-from-every-formula", step.operation.span, proved=False)
             return Missed("doctor.missed.no_design", line), [differing]
@@ -90,6 +113,9 @@ def _followed(exam: Examination, plan: Plan) -> tuple[list[str] | Missed, list[S
         if plan is exam.free and not _is_read(run, attention.context, rerun):
             return Missed("doctor.missed.context_unread", line), []
         names.append(name)
+    if unseen:
+        line = {"line": unseen[0].context.operation.span.line}
+        return Missed("doctor.missed.no_scores", {**line, UNSEEN: {*map(_place, unseen)}}), []
     return names, []
 
 

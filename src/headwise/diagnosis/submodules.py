@@ -16,6 +16,7 @@ from headwise.calls import Plan, parameters
 from headwise.diagnosis.attention_owners import Owner, around, insides, owners
 from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.checks.mask_path import reached_by, uses
+from headwise.diagnosis.comparison import COMPARISON
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.suspects import Suspect
@@ -159,8 +160,9 @@ def _is_shown_right(suspect: Suspect, exams: Sequence[Examination]) -> bool:
     same = [each for exam in exams for each in exam.suspects if each.fault.family == family and each.span is not None]
     if any((each.span.file, each.span.line) == (span.file, span.line) for each in same if each.span is not None):
         return False
-    # what rests on a guess ends an examination before scales and masks are looked at
-    for exam in (each for each in exams if each.is_understood and not any(found.guess for found in each.suspects)):
+    # what was not compared in the whole shows nothing there
+    compared = (each for each in exams if isinstance(each.examined.get(COMPARISON), str))
+    for exam in (each for each in compared if each.is_understood):
         run = exam.run()
         reached = reached_by(run) if family in MASKS and exam.plan.mask else set()
         at_line = [entry for entry in run.seen if (entry.span.file, entry.span.line) == (span.file, span.line)]

@@ -20,7 +20,7 @@ from headwise.diagnosis.checks.forward_method import forward_suspects
 from headwise.diagnosis.checks.missing_imports import supplied_suspects
 from headwise.diagnosis.checks.stated_uses import is_for_halves
 from headwise.diagnosis.checks.transposed_scores import takes_weights, tell_once
-from headwise.diagnosis.comparison import COMPARISON, compare
+from headwise.diagnosis.comparison import COMPARISON, compare, share
 from headwise.diagnosis.coverage import Missed, unfollowed
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.examined_parts import UNREAD, examined_parts
@@ -88,6 +88,7 @@ def diagnosed(
         verdict, reason = verdict_of(target, findings, exams, call, lang)
         return Diagnosis(title, verdict, findings, failures_of([checks], lang), reason and why, lang)
     weigh(exams, is_in_half=is_for_halves(target))
+    share(exams)
     suspects = merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
         suspects += checks.all("documentation", _documented, own or exams, user_files, files)
