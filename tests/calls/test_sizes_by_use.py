@@ -332,3 +332,21 @@ def test_a_table_stands_where_a_constructor_takes_one():
 def test_an_argument_that_an_assertion_asks_for_is_given():
     call = best(Asked).call
     assert (len(call["x"]), len(call["vector"])) == (3, 2)
+
+
+class Spectrogram(nn.Module):
+    """What code counts by is the columns of an image, and not all of its places."""
+
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.own, self.mix = nn.MultiheadAttention(channels, heads, batch_first=True), nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x, frames=None):
+        b, c, h, w = x.shape
+        y = self.mix(x).permute(0, 2, 3, 1).reshape(b * h, w, c)
+        pad = None if frames is None else (torch.arange(w)[None] >= frames[:, None]).repeat_interleave(h, dim=0)
+        return self.own(y, y, y, key_padding_mask=pad)[0].view(b, h, w, c).permute(0, 3, 1, 2)
+
+
+def test_what_counts_the_columns_of_an_image_is_no_mask_of_its_places():
+    assert [plan.mask for plan in find(Spectrogram, namespace=globals()).plans] == [""]

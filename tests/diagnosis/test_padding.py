@@ -76,3 +76,41 @@ def test_a_model_that_hides_the_wrong_tokens_is_told_where_its_mask_was_made(nam
     faults = found_in(source, "Model").faults
     assert [(each.kind, each.line, each.proved) for each in faults] == [(kind, line_of(source, part), True)]
     assert faults[0].evidence
+
+
+GRAPH = (
+    HEAD
+    + """
+class Layer(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.pack = heads, nn.Linear(dim, dim)
+        self.of_query, self.of_key = (nn.Parameter(torch.randn(heads, dim // heads)) for _ in range(2))
+
+    def forward(self, x, adj):
+        h = self.pack(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        asked, offered = ((h * each[:, None]).sum(-1) for each in (self.of_query, self.of_key))
+        s = F.leaky_relu(asked[..., None] + offered[:, :, None])
+        w = s.masked_fill(~adj[:, None], float("-inf")).softmax(-1)
+        return (w @ h).transpose(1, 2).flatten(2)
+
+
+class Graph(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.layer, self.gate = Layer(dim, heads), nn.Linear(dim, 1)
+
+    def forward(self, x, adj, num_nodes):
+        # x: (B, N, dim), adj: (B, N, N), num_nodes: (B,)
+        there = torch.arange(x.shape[1])[None] < num_nodes[:, None]
+        adj = (adj != 0) & {there} | torch.eye(x.shape[1], dtype=torch.bool)
+        x = self.layer(x, adj)
+        s = self.gate(x).masked_fill(~there[..., None], float("-inf"))
+        return (s.softmax(1) * x).sum(1)
+"""
+)
+
+
+def test_additive_scores_of_padded_nodes_that_see_themselves_alone_are_nobodys():
+    found = found_in(GRAPH.replace("{there}", "there[:, None] & there[..., None]"), "Graph")
+    assert (found.verdict, found.faults) == ("sound", ())

@@ -31,6 +31,7 @@ from headwise.calls.layouts import (
 from headwise.calls.mask_forms import mask_arguments, masks
 from headwise.calls.plan import Plan, masked_by
 from headwise.calls.request import Found, Wish
+from headwise.calls.roles import call_role
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import alike
 from headwise.calls.trial import Attempt, Tried, furthest, tried
@@ -262,11 +263,11 @@ class Search:
         plain, spare = bench.ran(plan), list[Plan]()
         if self.wish.masked:
             return self._declared(plan, plain)
-        names = mask_arguments(bench.called, keys=self.roles.key if plan.setting == "cross" else "")
-        # what the person says of an argument stands
-        for name in (name for name in names if name not in self.wish.call):
-            keys, role = "S" if plan.setting == "cross" else "L", self.roles.rest.get(name, "")
-            for mask in masks(name, bench.reading, keys=keys, role=role):
+        keys = "S" if plan.setting == "cross" else "L"
+        names = mask_arguments(bench.called, keys=self.roles.key if keys == "S" else "")
+        # what the person says stands; without an axis of tokens, what code counts by may be rows
+        for name in (n for n in names if n not in self.wish.call and (call_role(n) or keys in plan.sizes(-1))):
+            for mask in masks(name, bench.reading, keys=keys, role=self.roles.rest.get(name, "")):
                 if bench.budget.is_over:
                     return next((each for each in spare[:SPARE] if bench.runs(each)), None)
                 if "L" in mask["shape"] and not plan_variants.has_queries(plan):

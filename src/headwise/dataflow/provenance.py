@@ -69,11 +69,11 @@ def source_of(t: Tensor) -> Tensor:
     return torch.where(t < 0, t, t // SOURCE)
 
 
-def sources_of(marks: Marks | None) -> set[int]:
-    """The arguments whose tokens a tensor holds; empty: none, or they are not known."""
-    if marks is None or marks.kind != "token":
+def sources_of(marks: Marks | None, side: str = "t") -> set[int]:
+    """The arguments whose tokens a tensor holds; empty: none, or they are not known. side: of a pair, "x" or "y"."""
+    if marks is None or marks.kind != ("token" if side == "t" else "pair"):
         return set()
-    return set(source_of(marks.arrays["t"]).unique().tolist()) - {-1}
+    return set(source_of(marks.arrays[side]).unique().tolist()) - {-1}
 
 
 def sample_of(t: Tensor) -> Tensor:

@@ -172,6 +172,11 @@ def attends_back(attention: AttentionOps) -> bool:
 def query_and_key_sources(attention: AttentionOps) -> tuple[set[int], set[int]]:
     """The inputs of which queries and keys are made; empty: not known."""
     scores = attention.scores
+    added = next(
+        (marks for marks in operand_marks(attention.context) if marks is not None and marks.kind == "pair"), None
+    )
+    if scores is None and added is not None:
+        return sources_of(added, attention.looks), sources_of(added, attention.keys)
     pair = attention.context.given[:2] if attention.context.last in LAYERS or scores is None else operand_marks(scores)
     inputs = [sources_of(marks) for marks in pair]
     return (inputs[0], inputs[1]) if len(inputs) > 1 else (set(), set())
