@@ -60,3 +60,26 @@ def test_an_option_without_a_root_is_no_scale():
     body = "s = q @ k.mT  # <-\nif self.centred:\n    s = s - s.mean()\ny = s.softmax(-1) @ v"
     source = HEAD + attend("self.centred = False", body)
     assert blamed_in(source) == marked(source, "scale-missing")
+
+
+DRAWN = (
+    HEAD
+    + """
+class Drawn(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.q, self.k, self.v, self.out = heads, *(nn.Linear(dim, dim, bias=False) for _ in range(4))
+        nn.init.normal_(self.q.weight, std=(dim * dim // heads) ** -0.5)
+        nn.init.normal_(self.k.weight, std={spread})
+
+    def forward(self, x):
+        q, k, v = (part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        return self.out(((q @ k.mT).softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+)
+
+
+def test_a_scale_may_stand_in_how_queries_are_drawn():
+    assert blamed_in(DRAWN.format(spread="dim**-0.5"), "Drawn") == []
+    wrong = DRAWN.format(spread="(dim * dim // heads) ** -0.5")
+    assert [kind for kind, _ in blamed_in(wrong, "Drawn")] == ["scale-missing"]

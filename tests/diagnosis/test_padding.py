@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.written import HEAD, found_in, line_of
+from tests.diagnosis.written import HEAD, blamed_in, found_in, line_of
 
 LAYER = (
     HEAD
@@ -114,3 +114,57 @@ class Graph(nn.Module):
 def test_additive_scores_of_padded_nodes_that_see_themselves_alone_are_nobodys():
     found = found_in(GRAPH.replace("{there}", "there[:, None] & there[..., None]"), "Graph")
     assert (found.verdict, found.faults) == ("sound", ())
+
+
+CLICKS = (
+    HEAD
+    + """
+class Clicks(nn.Module):
+    '''The last click comes last: sessions are padded in front.'''
+
+    def __init__(self, items=40, dim=24, heads=3):
+        super().__init__()
+        self.heads, self.items = heads, nn.Embedding(items, dim, padding_idx=0)
+        self.pack, self.join = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, seq):
+        q, k, v = self.pack(self.items(seq)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        past = torch.ones(seq.shape[1], seq.shape[1], dtype=torch.bool).tril()
+        seen = (seq > 0).unsqueeze(1).unsqueeze({axis}) & past
+        s = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(~seen, -1e9)
+        return self.join((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+)
+FRAMES = (
+    HEAD
+    + """
+def padding_of(lengths, longest):
+    return torch.arange(longest)[None] >= lengths[:, None]
+
+
+class Frames(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.pack, self.join = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, signal, lengths):
+        # signal (B, T, dim), lengths (B,): of recorded frames
+        padding = padding_of(lengths, signal.shape[1])
+        q, k, v = self.pack(signal).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask={mask}[:, None, None])
+        y = self.join(y.transpose(1, 2).flatten(2)).masked_fill(padding[..., None], 0.0)
+        return y.sum(1) / lengths[:, None]
+"""
+)
+
+
+def test_padding_in_front_shows_what_no_padding_behind_shows_where_each_sees_what_came_before():
+    assert blamed_in(CLICKS.format(axis=2), "Clicks") == []
+    wrong = CLICKS.format(axis=3)
+    assert blamed_in(wrong, "Clicks") == [("mask-axis", line_of(wrong, "unsqueeze(3)"))]
+
+
+def test_a_mask_of_padding_that_is_taken_for_one_of_real_frames_is_named_where_it_is_taken():
+    assert blamed_in(FRAMES.format(mask="(~padding)"), "Frames") == []
+    wrong = FRAMES.format(mask="padding")
+    assert blamed_in(wrong, "Frames") == [("mask-inverted", line_of(wrong, "attn_mask=padding"))]

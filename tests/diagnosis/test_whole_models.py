@@ -2,6 +2,7 @@
 
 import pytest
 
+import headwise as hw
 from headwise.diagnosis.comparison import COMPARISON
 from tests.diagnosis.written import HEAD, blamed_in, found_in, line_of
 
@@ -410,3 +411,41 @@ def test_scores_that_a_whole_does_not_show_are_compared_where_their_class_is_cal
     assert found.examined[COMPARISON].startswith("softmax")
     wrong = found_in(WITHIN.replace("q.shape[-1] **", "x.shape[-1] **"), "Outer")
     assert [(each.kind, each.line) for each in wrong.faults] == [("scale-wrong", line_of(WITHIN, "q.shape[-1] **"))]
+
+
+READS = (
+    HEAD
+    + """
+class Pools(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, 1, bias=False)
+
+    def forward(self, states, mask):
+        # mask (batch, words): 1 for words, 0 for padding
+        scores = self.second(self.first(states).tanh()).squeeze(-1)
+        scores = {masked}
+        return torch.bmm(scores.softmax(1).unsqueeze(1), states).squeeze(1)
+
+
+class Reads(nn.Module):
+    def __init__(self, vocab=50, width=16):
+        super().__init__()
+        self.words, self.pool = nn.Embedding(vocab, width, padding_idx=0), Pools(width)
+        self.reader = nn.GRU(width, width, batch_first=True)
+
+    def forward(self, documents):
+        b, s, w = documents.shape
+        words = documents.view(b * s, w)
+        return self.pool(self.reader(self.words(words))[0], (words != 0).float()).view(b, s, -1).sum(1)
+"""
+)
+
+
+def test_a_class_that_pools_tokens_within_a_whole_is_examined_by_itself(tmp_path):
+    file, wrong = tmp_path / "model.py", READS.format(masked="scores * mask")
+    file.write_text(READS.format(masked="scores.masked_fill(mask == 0, -1e9)"), encoding="utf-8")
+    assert hw.doctor(f"{file}:Reads").faults == ()
+    file.write_text(wrong, encoding="utf-8")
+    found = hw.doctor(f"{file}:Reads").faults
+    assert [(each.kind, each.line) for each in found] == [("mask-multiplied", line_of(wrong, "scores * mask"))]

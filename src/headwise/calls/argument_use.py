@@ -154,7 +154,7 @@ def _ends_tokens(tree: ast.AST, name: str) -> bool:
             sides = (node.left, node.comparators[0])
             for side, other in (sides, sides[::-1]):
                 is_of_places = _has_places(other) or any(
-                    isinstance(each, ast.Name) and each.id in places for each in ast.walk(other)
+                    isinstance(inner, ast.Name) and inner.id in places for inner in ast.walk(other)
                 )
                 if _laid_out(side) == name and is_of_places:
                     return True
@@ -162,13 +162,13 @@ def _ends_tokens(tree: ast.AST, name: str) -> bool:
 
 
 def _has_places(node: ast.AST) -> bool:
-    return any(isinstance(each, ast.Call) and last(each.func) == "arange" for each in ast.walk(node))
+    return any(isinstance(inner, ast.Call) and last(inner.func) == "arange" for inner in ast.walk(node))
 
 
 def _laid_out(node: ast.expr) -> str:
     """The name that is given a further axis, as by `[:, None]`; "": it is none."""
     if isinstance(node, ast.Subscript) and any(
-        isinstance(each, ast.Constant) and each.value is None for each in ast.walk(node.slice)
+        isinstance(index, ast.Constant) and index.value is None for index in ast.walk(node.slice)
     ):
         return getattr(node.value, "id", "")
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WIDENED:

@@ -145,25 +145,31 @@ def calls(
     places = product(*[range(min(len(choice), MOST)) for choice in choices.values()])
     for places_of_one in sorted(islice(places, LOOKED_AT), key=sum)[:WAYS]:
         values = [each[at] for each, at in zip(choices.values(), places_of_one, strict=True)]
-        call: dict[str, Any] = {}
-        ways = dict(zip(choices, values, strict=True))
-        among = [name for name, value in ways.items() if isinstance(value, Mapping) and "means" in value]
-        if len(among) > 1 and set(among) <= said:
-            # words tell what each of them means
+        call = _with_masks(dict(zip(choices, values, strict=True)), roles.key, family, parameters, said)
+        if call is None:
             continue
-        main = _of_keys(among, roles.key, parameters)
-        for name, value in ways.items():
-            if name not in among:
-                call[name] = value
-                continue
-            shape = [axis if "L" in family.query or axis != "L" else "1" for axis in value["shape"]]
-            if name == main:
-                call["_mask"] = {"argument": name, **value, "shape": shape}
-            else:
-                # of several masks those of the queries hide nothing
-                call[name] = visible(["L" if axis == "S" else axis for axis in shape], value)
         call.update({name: call[cosine] for name, cosine in tied.items()})
         yield {name: call[name] for name in [*(each.name for each in parameters), "_mask"] if name in call}
+
+
+def _with_masks(
+    ways: Mapping[str, Any], keys: str, family: Family, parameters: Sequence[inspect.Parameter], said: Set[str]
+) -> dict[str, Any] | None:
+    """A call with one of its masks, the others of which hide nothing; None: words tell what each of several means."""
+    among = [name for name, value in ways.items() if isinstance(value, Mapping) and "means" in value]
+    if len(among) > 1 and set(among) <= said:
+        return None
+    main, call = _of_keys(among, keys, parameters), dict[str, Any]()
+    for name, value in ways.items():
+        if name not in among:
+            call[name] = value
+            continue
+        shape = [axis if "L" in family.query or axis != "L" else "1" for axis in value["shape"]]
+        if name == main:
+            call["_mask"] = {"argument": name, **value, "shape": shape}
+        else:
+            call[name] = visible(["L" if axis == "S" else axis for axis in shape], value)
+    return call
 
 
 def _of_keys(names: Sequence[str], keys: str, parameters: Sequence[inspect.Parameter]) -> str:

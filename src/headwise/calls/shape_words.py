@@ -61,7 +61,7 @@ def shapes_in(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, t
                  for match in re.finditer(pattern.format(name=re.escape(name)), text)]  # fmt: skip
         shapes: list[tuple[bool, list[str]]] = []
         # of one place where a name is, what stands next to it is its shape
-        for _, _, pattern, shape in sorted(found, key=lambda each: each[:2]):
+        for _, _, pattern, shape in sorted(found, key=lambda match: match[:2]):
             parts = [_one_word(part.strip()) for part in _parted(shape.strip(", "), is_spaced=pattern is SPACED)]
             shapes.append((pattern == form, _with_batch(parts) if pattern == form else parts))
         # what no brackets hold is a shape where samples are spoken of

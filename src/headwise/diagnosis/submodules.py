@@ -56,7 +56,8 @@ class Whole:
         run = exam.run(plan=exam.free)
         holders = owners(run, self._files)
         inner = [holder for holder in holders if holder.path]
-        if inner:
+        # where tokens are pooled alone, a class that does it holds no attention
+        if isinstance(run.target, nn.Module) and (inner or not holders):
             beside = around(run.target, inner, self._files)
             arguments = _given(exam.plan, exam.sizes, [each.kind for each in (*inner, *beside)])
             self._take(run.target, inner, arguments)

@@ -60,9 +60,10 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         wanted |= (with_mask.source >= LEARNED) & bool((with_mask.source < LEARNED).any())
         if not bool(without.weights.isfinite().all()):
             # what holds NaN with no mask tells nothing of one; a mask that hides nothing is one
-            is_of_mask = bool(free.plan.mask) and any(uses(op, reached_by(masked)) for op in a.path)
-            if is_of_mask and _is_of_mask(masked, a):
-                return [_suspect(masked, a, "mask-nan", wanted, with_mask)]
+            is_of_mask = bool(free.plan.mask) and any(uses(op, reached) for op in (*a.path, a.context))
+            is_turned = bool((with_mask.visible != wanted).all()) and bool(wanted.any(dim=-1).all())
+            if is_of_mask and (is_turned or _is_of_mask(masked, a)):
+                return [_suspect(masked, a, "mask-inverted" if is_turned else "mask-nan", wanted, with_mask)]
             continue
         kind = mistaken(with_mask, without, allowed, wanted)
         if not kind and _opens_later_keys(masked, with_mask, without, wanted):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from headwise.dataflow import SUMS, AttentionOps, MarkedOp, Run
+from headwise.diagnosis.checks.padding import speaks_of_padding
 from headwise.source import Span, fill_of, made_at
 
 __all__ = ["arranged", "home_of", "is_along_queries", "is_counted", "nudges", "reached_by", "uses"]
@@ -18,6 +19,8 @@ COPIES = frozenset({"stack", "cat", "concat", "concatenate", "repeat", "tile", "
 LITTLE = 1e-3
 # what gives a mask the shape or the kind of something else
 SHAPED = frozenset({"expand_as", "view_as", "reshape_as", "type_as"})
+# what is true behind a length
+BEYOND = frozenset({"<=", "le", ">=", "ge"})
 # what makes true of false
 TURNS = frozenset({
     "~", "logical_not", "logical_not_", "bitwise_not", "==", "!=", "eq", "ne", "<", "<=", ">", ">=", "lt", "le", "gt",
@@ -77,10 +80,11 @@ def home_of(run: Run, kind: str, entry: MarkedOp | None, reached: set[int]) -> S
 
 
 def _counts_places(run: Run, entry: MarkedOp) -> bool:
-    """Whether an operation asks which places are below the lengths that are given."""
+    """Whether an operation asks which places are below the lengths that are given, or which are not, as padding is."""
     declared = run.plan.call.get("_mask")
-    is_of_lengths = isinstance(declared, Mapping) and declared["means"] == "lengths"
-    return is_of_lengths and entry.name in ("<", "lt", ">", "gt")
+    if not isinstance(declared, Mapping) or declared["means"] != "lengths":
+        return False
+    return entry.name in ("<", "lt", ">", "gt") or (entry.name in BEYOND and speaks_of_padding(entry.operation.span))
 
 
 def _unread(run: Run, reached: set[int]) -> Span | None:

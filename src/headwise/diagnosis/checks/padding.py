@@ -27,6 +27,7 @@ __all__ = [
     "padded",
     "padding_suspects",
     "paddings",
+    "speaks_of_padding",
 ]
 
 COMPARED = frozenset({"==", "!=", "eq", "ne", ">", "gt"})
@@ -57,23 +58,27 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
         bare = free
         if bool((free.given[padding.name] == padding.number).any()):
             bare = exam.run(change=changed_tokens(exam, padding, lambda tokens: tokens))
-        run: Run = exam.run(change=changed_tokens(exam, padding, padded(padding)))
-        if run.failure is not None or len(attentions(run)) != len(attentions(bare)):
-            continue
-        tokens = run.given.get(padding.name)
-        if tokens is None:
-            continue
-        pads = tokens == padding.number
-        for a, b in zip(attentions(run), attentions(bare), strict=True):
-            masked, plain = find_pattern(a), find_pattern(b)
-            if masked is None or plain is None or masked.weights.shape != plain.weights.shape:
+        # behind the last token padding is hidden anyway where each sees only those before it
+        for way in (padded(padding), _padded_before(padding)):
+            run: Run = exam.run(change=changed_tokens(exam, padding, way))
+            tokens = run.given.get(padding.name)
+            if run.failure is not None or tokens is None or len(attentions(run)) != len(attentions(bare)):
                 continue
-            if bool((masked.source != run.sources[padding.name]).any()):
-                continue
-            kind = _kind(masked, plain, pads)
-            if kind:
-                return [_suspect(exam, kind, padding, run, pads)]
+            if kind := _kind_of(run, bare, padding, tokens == padding.number):
+                return [_suspect(exam, kind, padding, run, tokens == padding.number)]
     return []
+
+
+def _kind_of(run: Run, bare: Run, padding: Padding, pads: Tensor) -> str:
+    """What is wrong with the mask of the first attention in which it is. bare: without padding."""
+    for a, b in zip(attentions(run), attentions(bare), strict=True):
+        masked, plain = find_pattern(a), find_pattern(b)
+        if masked is None or plain is None or masked.weights.shape != plain.weights.shape:
+            continue
+        is_own = not bool((masked.source != run.sources[padding.name]).any())
+        if is_own and (kind := _kind(masked, plain, pads)):
+            return kind
+    return ""
 
 
 def _other_number(run: Run, padding: Padding) -> tuple[Span, str] | None:
@@ -135,8 +140,13 @@ def is_called_padding(entry: MarkedOp, name: str) -> bool:
     if any(isinstance(node, ast.Name | ast.Attribute) for node in compared_with(operation.span.source or "")):
         # it has a name, and that is another one
         return False
-    lines = [line for span in (operation.span, *operation.chain) for line in _beside(span)]
-    return PAD.search("\n".join([operation.span.function, *lines])) is not None
+    return speaks_of_padding(operation.span, *operation.chain)
+
+
+def speaks_of_padding(*spans: Span) -> bool:
+    """Whether the function of the first of some places, their lines, or the comments before them speak of padding."""
+    lines = [line for span in spans for line in _beside(span)]
+    return PAD.search("\n".join([spans[0].function, *lines])) is not None
 
 
 def compared_with(source: str) -> Iterator[ast.expr]:
@@ -209,6 +219,15 @@ def padded(padding: Padding) -> Callable[[Tensor], Tensor]:
     return pad
 
 
+def _padded_before(padding: Padding) -> Callable[[Tensor], Tensor]:
+    """The first tokens of each sample are padding, of each another number."""
+
+    def pad(tokens: Tensor) -> Tensor:
+        return padded(padding)(tokens.flip(1)).flip(1).contiguous()
+
+    return pad
+
+
 def _counts(samples: int, length: int) -> list[int]:
     """How many tokens of each sample are no padding."""
     return [max(1, length - 1 - sample % max(1, length - 1)) for sample in range(samples)]
@@ -261,7 +280,7 @@ def _apart(exam: Any, padding: Padding, run: Run, pads: Tensor) -> float:
     samples, length = pads.shape
     counts = _counts(samples, length)
     output = run.output
-    if output is None or output.ndim < 2 or tuple(output.shape[:2]) != (samples, length):
+    if output is None or output.ndim < 2 or tuple(output.shape[:2]) != (samples, length) or bool(pads[:, 0].any()):
         return 0.0
     alone: Run = exam.run(change=changed_tokens(exam, padding, lambda tokens: tokens[:, : counts[-1]].contiguous()))
     if alone.failure is not None or alone.output is None or alone.output.shape[1] != counts[-1]:

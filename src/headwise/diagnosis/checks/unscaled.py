@@ -22,6 +22,8 @@ NEAR = 1e-3
 # what takes rows of a table
 LOOKUPS = frozenset({"embedding", "__getitem__", "index_select"})
 SUMS = frozenset({"+", "+=", "add", "add_"})
+# what is drawn has about the spread that it is drawn with
+DRAWN = 0.15
 # tensors of a projection that has a bias
 LINEAR = 3
 
@@ -30,7 +32,7 @@ def is_unscaled(run: Run, scale: Scale) -> bool:
     """Whether it is of a kind that has no scale, or whose scale is an option that is off, as of GPT-2's layers."""
     scores = scale.attention.scores
     is_option = scores is not None and has_root_option(run, scores)
-    rules = _is_convolved, _is_bilinear, _is_trilinear, _is_of_values, _is_aligned, _is_of_tables
+    rules = _is_convolved, _is_bilinear, _is_trilinear, _is_of_values, _is_aligned, _is_of_tables, _is_drawn_so
     return is_option or any(rule(run, scale) for rule in rules)
 
 
@@ -40,6 +42,21 @@ def _is_convolved(run: Run, scale: Scale) -> bool:
         if side.name == "q":
             return any(entry.last in FRESH for entry in chain_of(run, side.entry, side.operand))
     return False
+
+
+def _is_drawn_so(run: Run, scale: Scale) -> bool:
+    """Whether the weights of queries are drawn smaller than those of keys by the root of the head width, as those of T5
+    are (arXiv:1910.10683), so that the scale stands in them.
+    """
+    origins = makings(run, scale.attention)
+    drawn = [
+        tensor.detach().double().std()
+        for name in "qk" if name in origins and (made := origins[name].projection) is not None
+        for tensor in made.tensors if isinstance(tensor, nn.Parameter) and tensor.ndim == len("od")
+    ]  # fmt: skip
+    if len(drawn) != len("qk") or not float(drawn[0]):
+        return False
+    return isclose(float(drawn[1] / drawn[0]), scale.width**0.5, rel_tol=DRAWN)
 
 
 def _is_bilinear(run: Run, scale: Scale) -> bool:

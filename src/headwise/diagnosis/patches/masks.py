@@ -32,15 +32,14 @@ def _conditions(code: Code) -> Iterator[ast.expr]:
 
 def _mask_inverted(code: Code, _: Suspect) -> Iterator[Edits]:
     for condition in _conditions(code):
-        made = _made_or_none(code, condition)
-        turned = condition if made is None else made
+        turned = _origin_of_optional(code, condition) or condition
         yield from ((code.edit(turned, text),) for text in negated(code, turned))
     for node in ast.walk(code.node):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and code.of(node.left) in ("1", "1.0"):
             yield (code.edit(node, code.of(node.right)),)
 
 
-def _made_or_none(code: Code, condition: ast.expr) -> ast.expr | None:
+def _origin_of_optional(code: Code, condition: ast.expr) -> ast.expr | None:
     """What a condition is made of where the function gives its name None too, which cannot be negated; None: it does
     not.
     """
@@ -48,11 +47,11 @@ def _made_or_none(code: Code, condition: ast.expr) -> ast.expr | None:
     if function is None:
         return None
     name = code.of(condition)
-    given = [value for node in ast.walk(function) if isinstance(node, ast.Assign)
-             for target, value in assigned_pairs(node) if getattr(target, "id", "") == name]  # fmt: skip
-    is_optional = any(isinstance(value, ast.Constant) and value.value is None for value in given)
-    made = last_given(function, name, condition.lineno) if is_optional else None
-    return None if made is None else made.value
+    values = [value for node in ast.walk(function) if isinstance(node, ast.Assign)
+              for target, value in assigned_pairs(node) if getattr(target, "id", "") == name]  # fmt: skip
+    is_optional = any(isinstance(value, ast.Constant) and value.value is None for value in values)
+    assignment = last_given(function, name, condition.lineno) if is_optional else None
+    return None if assignment is None else assignment.value
 
 
 def _mask_weak(code: Code, _: Suspect) -> Iterator[Edits]:
