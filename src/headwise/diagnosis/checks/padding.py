@@ -58,8 +58,8 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
         bare = free
         if bool((free.given[padding.name] == padding.number).any()):
             bare = exam.run(change=changed_tokens(exam, padding, lambda tokens: tokens))
-        # behind the last token padding is hidden anyway where each sees only those before it
-        for way in (padded(padding), _padded_before(padding)):
+        # padding behind is hidden anyway where each sees those before it; a mask that was put right has none in front
+        for way in (padded(padding), *(() if exam.stand_ins else (_padded_before(padding),))):
             run: Run = exam.run(change=changed_tokens(exam, padding, way))
             tokens = run.given.get(padding.name)
             if run.failure is not None or tokens is None or len(attentions(run)) != len(attentions(bare)):
