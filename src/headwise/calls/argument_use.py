@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -28,10 +28,8 @@ RECURRENT: Mapping[str, str] = {
 
 # what an argument is by a name that others use for something else
 AMBIGUOUS = ("", "adjacency")
-# what asks whether a place comes before an end
 # what gives a tensor a further axis
 WIDENED = ("unsqueeze", "view", "reshape")
-ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
 class Argument(inspect.Parameter):
@@ -146,23 +144,30 @@ def _is_used(
 
 
 def _ends_tokens(tree: ast.AST, name: str) -> bool:
-    """Whether numbers of places are compared with a parameter that has an axis of its own for each sample."""
-    places = {target.id for node in ast.walk(tree) if isinstance(node, ast.Assign) and _has_places(node.value)
+    """Whether it is asked which numbers of places are below a parameter that has an axis of its own for each sample."""
+    places = {target.id for node in ast.walk(tree) if isinstance(node, ast.Assign) and _are_places(node.value, ())
               for target in node.targets if isinstance(target, ast.Name)}  # fmt: skip
     for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ORDERS):
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
             sides = (node.left, node.comparators[0])
-            for side, other in (sides, sides[::-1]):
-                is_of_places = _has_places(other) or any(
-                    isinstance(inner, ast.Name) and inner.id in places for inner in ast.walk(other)
-                )
-                if _laid_out(side) == name and is_of_places:
-                    return True
+            below, end = sides if isinstance(node.ops[0], ast.Lt) else sides[::-1]
+            is_asked = isinstance(node.ops[0], ast.Lt | ast.Gt) and _are_places(below, places)
+            if is_asked and _laid_out(end) == name:
+                return True
     return False
 
 
-def _has_places(node: ast.AST) -> bool:
-    return any(isinstance(inner, ast.Call) and last(inner.func) == "arange" for inner in ast.walk(node))
+def _are_places(node: ast.expr, names: Collection[str]) -> bool:
+    """Whether an expression is `arange`, or one of some names, with further axes at most."""
+    while isinstance(node, ast.Subscript) or (isinstance(node, ast.Call) and _method(node) in WIDENED):
+        node = node.value if isinstance(node, ast.Subscript) else node.func.value  # type: ignore[attr-defined]
+    if isinstance(node, ast.Name):
+        return node.id in names
+    return isinstance(node, ast.Call) and last(node.func) == "arange"
+
+
+def _method(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else ""
 
 
 def _laid_out(node: ast.expr) -> str:

@@ -168,7 +168,7 @@ def _with_masks(
         if name == main:
             call["_mask"] = {"argument": name, **value, "shape": shape}
         else:
-            call[name] = visible(["L" if axis == "S" else axis for axis in shape], value)
+            call[name] = visible(["L" if axis == "S" and "L" not in shape else axis for axis in shape], value)
     return call
 
 

@@ -74,9 +74,11 @@ def _strided(plan: Plan, sizes: Mapping[str, int]) -> Iterator[Plan]:
     sides = {s.name: s.equals for s in plan.symbols if s.name in ("h", "w") and s.equals[:2] in ("n*", "m*")}
     built = plan.build(sizes) if sides else None
     layers = [each for each in built.modules() if isinstance(each, nn.Conv2d)] if isinstance(built, nn.Module) else []
-    stride = prod(each.stride[0] for each in layers)
-    if stride > 1 and not any(equals.endswith(f"*{stride}") for equals in sides.values()):
-        yield bound_to(plan, {name: f"{equals}*{stride}" for name, equals in sides.items()})
+    strides = [each.stride[0] for each in layers]
+    # side by side, or one behind the other
+    for stride in dict.fromkeys((max(strides, default=1), prod(strides))):
+        if stride > 1 and not any("*" in equals[2:] for equals in sides.values()):
+            yield bound_to(plan, {name: f"{equals}*{stride}" for name, equals in sides.items()})
 
 
 def lengthened(plan: Plan, text: str, sizes: Mapping[str, int]) -> Iterator[Plan]:

@@ -32,8 +32,8 @@ class Einsum:
 
     @property
     def is_entrywise(self) -> bool:
-        """Whether no letter is summed, so that it multiplies entries as `*` does."""
-        return set(self.left + self.right) <= set(self.out)
+        """Whether the result has the axes of one operand, whose entries are multiplied as `*` does."""
+        return set(self.out) in (set(self.left), set(self.right)) and not self.summed
 
     @property
     def is_possible(self) -> bool:

@@ -99,9 +99,9 @@ def _side_factors(
     factors: list[Factor] = []
     is_normed = False
     shared = {op.at for op in chains.get("v", [])}
-    projected = max((op.at for op in chains[name] if op.joint is not None), default=-1)
+    projected = max((op.at for op in chains[name] if _projects(attention, op)), default=-1)
     for op, twin in zip(chains[name], chain, strict=False):
-        if op.at in shared or op.joint is not None or op.is_movement:
+        if op.at in shared or op.is_movement or (op.joint is not None and not op.joint.is_entrywise):
             continue
         value = factor_of(op, twin)
         if value is None:
@@ -205,10 +205,17 @@ def _is_passed(run: Run, attention: AttentionOps, name: str, entry: MarkedOp) ->
         if maker.at in met:
             continue
         met.add(maker.at)
-        if maker.joint is not None:
+        if _projects(attention, maker):
             return False
         ahead += [(maker.at, tensor.number) for tensor, _ in maker.handed_on]
     return True
+
+
+def _projects(attention: AttentionOps, entry: MarkedOp) -> bool:
+    """Whether an operation is a product with weights, and no part of the expression that makes the scores."""
+    if entry.joint is None or entry.joint.is_entrywise:
+        return False
+    return attention.scores is None or entry.operation.span != attention.scores.operation.span
 
 
 def _is_of_layer(run: Run, attention: AttentionOps, entry: MarkedOp) -> bool:

@@ -29,8 +29,10 @@ def _added_product(run: Step, *args: Tensor, beta: float = 1, alpha: float = 1, 
 
 def _product_of_many(run: Step, equation: str, *operands: Any) -> Any:
     """An einsum of many operands as einsums of two, each of the pair that sums most and leaves fewest axes."""
-    left, _, out = equation.replace(" ", "").partition("->")
-    terms, tensors = left.split(","), list(operands[0] if len(operands) == 1 else operands)
+    left, arrow, out = equation.replace(" ", "").partition("->")
+    terms, tensors = left.split(","), list(_listed(operands))
+    if not arrow:
+        out = ("..." if "." in left else "") + "".join(sorted(x for x in set(left) - set(".,") if left.count(x) == 1))
     while len(terms) > PAIR:
         pairs = combinations(range(len(terms)), PAIR)
         first, second = min(pairs, key=lambda pair: _cost(terms, pair, out))
@@ -39,6 +41,10 @@ def _product_of_many(run: Step, equation: str, *operands: Any) -> Any:
         del terms[second], tensors[second]
         terms[first], tensors[first] = kept, product
     return run(torch.einsum, f"{terms[0]},{terms[1]}->{out}", *tensors)
+
+
+def _listed(operands: Sequence[Any]) -> Sequence[Any]:
+    return operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
 
 
 def _cost(terms: Sequence[str], pair: Sequence[int], out: str) -> tuple[int, int, int]:
@@ -67,7 +73,8 @@ def steps_of(function: Any, args: Sequence[Any], options: dict[str, Any]) -> Cal
     """
     if "out" in options:
         return None
-    is_written = function is torch.einsum and not options and isinstance(args[0], str) and "->" in args[0]
-    if is_written and args[0].count(",") >= PAIR:
+    is_written = function is torch.einsum and not options and bool(args) and isinstance(args[0], str)
+    # what torch refuses is refused by torch
+    if is_written and args[0].count(",") >= PAIR and len(_listed(args[1:])) == args[0].count(",") + 1:
         return _product_of_many
     return STEPS.get(function)

@@ -125,7 +125,9 @@ def _has_memory(plan: Plan) -> bool:
 
 
 def _decoder(exam: Examination, plan: Plan) -> Decoder:
-    return Decoder(plan, {**exam.sizes, "L": TOKENS}, exam.user_files, exam.dtype, exam.change, exam.stand_ins)
+    return Decoder(
+        plan, {**plan.sizes(0), **exam.sizes, "L": TOKENS}, exam.user_files, exam.dtype, exam.change, exam.stand_ins
+    )
 
 
 def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from headwise.calls import Plan, call_role
 from headwise.dataflow import MarkedOp, Marks, Run, attentions, place_of, sample_of
 from headwise.diagnosis.checks.built_layers import untold_layer
-from headwise.diagnosis.checks.pooled_samples import are_rows
+from headwise.diagnosis.checks.pooled_samples import attends_rows
 from headwise.diagnosis.checks.repeated_masks import repeated_mask
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
@@ -32,6 +32,8 @@ def sample_leaks(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     sample, disturbed = leak
     entry = _first(run, disturbed, sample) or (attentions(run)[-1].context if attentions(run) else run.seen[-1])
     home = untold_layer(run, entry)
+    if attends_rows(run, entry.at):
+        return []
 
     def is_kept(stand_ins: Any) -> bool:
         def again(**options: Any) -> Run:
@@ -127,7 +129,7 @@ def is_leaking(run: Run, rerun: Callable[..., Run]) -> bool:
 
 def tells_samples(run: Run, rerun: Callable[..., Run]) -> bool:
     """Whether it is known which sample the entries of a run's inputs and of its output belong to."""
-    return bool(samples_of(run, rerun)[0])
+    return bool(samples_of(run, rerun)[0]) and not attends_rows(run)
 
 
 def samples_of(run: Run, rerun: Callable[..., Run]) -> tuple[dict[str, Tensor], Tensor]:
@@ -139,8 +141,6 @@ def samples_of(run: Run, rerun: Callable[..., Run]) -> tuple[dict[str, Tensor], 
         if (of_output := _numbers(marks, sample_of)) is not None
     }
     if run.output is None or run.output.ndim == 0 or len(samples) < len(marks_by_name):
-        return {}, torch.empty(0)
-    if any(map(are_rows, run.seen)):
         return {}, torch.empty(0)
     of_output = _result(run, run.output_marks, sample_of)
     if of_output is None:

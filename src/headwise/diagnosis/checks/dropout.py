@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan, init_role
-from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of
+from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.parameters import unregistered
 from headwise.diagnosis.checks.unused_projections import is_unkept
 from headwise.diagnosis.faults.fault import WARNING
@@ -171,13 +172,20 @@ def undropped(run: Run, entry: MarkedOp) -> Suspect:
     home = next((origin for name in ("dropout_p", "training")
                  if (origin := made_at(span, entry.operation.chain, option_of(name))) is not None), None)  # fmt: skip
     code = code_at(span)
-    written = () if code is None else option_of("training")(code.node)
-    is_before = all(entry.at < each.context.at for each in attentions(run)) and all(
-        marks is None or marks.kind == "token" for marks in entry.given
-    )
-    is_meant = is_before and any(isinstance(each, ast.Constant) and each.value is True for each in written)
+    node = None if code is None else code.node
+    written = [] if node is None else [*option_of("training")(node), *getattr(node, "args", [])[2:3]]
+    is_meant = any(isinstance(part, ast.Constant) and part.value is True for part in written) and _is_before(run, entry)
     severity = WARNING if is_meant else ""
     return Suspect("dropout-in-eval", span, _kept(entry), severity=severity, home=home)
+
+
+def _is_before(run: Run, entry: MarkedOp) -> bool:
+    """Whether an operation comes before the projections of all attentions, of which there is one."""
+    sides_of = [sides(attention) for attention in attentions(run)]
+    chains = [chain_of(run, side.entry, side.operand) for each in sides_of for side in each]
+    behind = [[op for op in chain if op.at > entry.at] for chain in chains if any(op is entry for op in chain)]
+    is_projected = all(any(op.joint is not None for op in ops) for ops in behind)
+    return bool(behind) and is_projected and all(entry.at < each.context.at for each in attentions(run))
 
 
 def _kept(entry: MarkedOp) -> dict[Site, Callable[..., Any]]:

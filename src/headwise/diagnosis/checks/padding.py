@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.dataflow import AttentionPattern, MarkedOp, Run, attentions, find_pattern, source_of
+from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.suspects import Change, Suspect, both
@@ -31,6 +32,10 @@ __all__ = [
 ]
 
 COMPARED = frozenset({"==", "!=", "eq", "ne", ">", "gt"})
+# what says that padding comes before the tokens
+FRONT = re.compile(
+    r"\b(?:left|front)\b[^.\n]{0,24}\bpad|\bpad\w*\b[^.\n]{0,40}\b(?:left|front)\b|左侧?填充", re.IGNORECASE
+)
 PAD = re.compile(r"pad|填充|补齐|补零|补位", re.IGNORECASE)
 # what the two sides of a translation are called
 SIDES = (("src", "source", "enc"), ("tgt", "trg", "target", "dec"))
@@ -58,8 +63,10 @@ def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
         bare = free
         if bool((free.given[padding.name] == padding.number).any()):
             bare = exam.run(change=changed_tokens(exam, padding, lambda tokens: tokens))
-        # padding behind is hidden anyway where each sees those before it; a mask that was put right has none in front
-        for way in (padded(padding), *(() if exam.stand_ins else (_padded_before(padding),))):
+        # padding behind is hidden anyway where each sees those before it; in front it is where words say so, and a mask
+        # that was put right has none there
+        is_in_front = not exam.stand_ins and any(FRONT.search(line) for line in spoken(type(free.target)))
+        for way in (padded(padding), *((_padded_before(padding),) if is_in_front else ())):
             run: Run = exam.run(change=changed_tokens(exam, padding, way))
             tokens = run.given.get(padding.name)
             if run.failure is not None or tokens is None or len(attentions(run)) != len(attentions(bare)):
@@ -254,6 +261,8 @@ def _kind(masked: AttentionPattern, free: AttentionPattern, pads: Tensor) -> str
     share = (level * before).sum(dim=-1, keepdim=True) / before.sum(dim=-1, keepdim=True).clamp(min=1)
     is_level = (((level - share).abs() < TOLERANCE) | ~before).all(dim=-1, keepdim=True)
     is_turned = bool(is_pad.any()) and bool((is_level | ~is_pad).all()) and bool(((visible == before) | ~real).all())
+    # where real tokens see all alike too, the mask hides every token of the sample
+    is_turned &= not bool((is_level & real & (before.sum(dim=-1, keepdim=True) > 1)).any())
     return "mask-axis" if is_turned else ""
 
 

@@ -8,11 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import MarkedOp, Marks, Run, attentions, is_constant, operand_marks, place_of, sample_of
+from headwise.dataflow import (
+    MarkedOp,
+    Marks,
+    Run,
+    attentions,
+    chain_of,
+    is_constant,
+    operand_marks,
+    place_of,
+    sample_of,
+)
 from headwise.diagnosis.checks.softmax import SOFTMAXES
 from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["are_rows", "pooled_over_samples"]
+__all__ = ["attends_rows", "pooled_over_samples"]
 
 PRODUCTS = frozenset({"mul", "__mul__", "*", "multiply", "mul_"})
 # that of samples, and that of places
@@ -117,10 +127,23 @@ def _adds_up_tokens(run: Run, product: MarkedOp, weights: set[int]) -> bool:
     return False
 
 
-def are_rows(entry: MarkedOp) -> bool:
-    """Whether an operation makes one sample of many, of which each, with all its tokens side by side, is a token of it:
-    samples attend to each other on purpose, as rows of a table do (arXiv:2106.01342, arXiv:2106.02584).
+def attends_rows(run: Run, at: int | None = None) -> bool:
+    """Whether samples attend to each other on purpose, each with all its tokens side by side as one token, as rows of a
+    table do (arXiv:2106.01342, arXiv:2106.02584). at: of an operation that is no earlier than their scores; None: any.
     """
+    for attention in attentions(run):
+        scores = attention.scores
+        is_of_one = scores is not None and bool(scores.outputs) and scores.outputs[0].shape[0] == 1
+        if scores is None or not is_of_one or (at is not None and at < scores.at):
+            continue
+        chains = [chain_of(run, scores.at, operand.number) for operand in scores.inputs]
+        if all(any(map(_are_rows, chain)) for chain in chains):
+            return True
+    return False
+
+
+def _are_rows(entry: MarkedOp) -> bool:
+    """Whether an operation makes one sample of many, of which each, with all its tokens side by side, is a token."""
     marks = entry.output_marks[0] if entry.is_movement and entry.output_marks else None
     if marks is None or marks.kind != "token":
         return False

@@ -50,7 +50,7 @@ def _is_drawn_so(run: Run, scale: Scale) -> bool:
     """
     origins = makings(run, scale.attention)
     drawn = [
-        tensor.detach().double().std()
+        tensor.detach().double().std() * tensor.shape[-1] ** 0.5
         for name in "qk" if name in origins and (made := origins[name].projection) is not None
         for tensor in made.tensors if isinstance(tensor, nn.Parameter) and tensor.ndim == len("od")
     ]  # fmt: skip
@@ -83,13 +83,15 @@ def _is_trilinear(run: Run, scale: Scale) -> bool:
     """Whether numbers that learned weights make of queries alone, and of keys alone, are added to their products, as in
     BiDAF (Seo et al. 2016, arXiv:1611.01603, equation 1), which scales nothing.
     """
-    added: list[MarkedOp] = []
+    axes: set[int] = set()
     for entry in scale.attention.path:
         for tensor, marks in zip(entry.inputs, entry.given, strict=True) if entry.name in SUMS else ():
-            if marks is not None and marks.kind == "token":
-                steps = [each for each in chain_of(run, entry.at, tensor.number) if not each.is_movement]
-                added += steps[-1:] if steps and _is_learned(steps[-1]) else []
-    return len({entry.at for entry in added}) > 1
+            steps = [] if marks is None or marks.kind != "token" else chain_of(run, entry.at, tensor.number)
+            made = [each for each in steps if not each.is_movement][-1:]
+            if made and _is_learned(made[0]) and len(tensor.shape) > 1:
+                # one number for all keys of a query, or for all queries of a key
+                axes |= {axis for axis in (-1, -2) if tensor.shape[axis] == 1}
+    return len(axes) > 1
 
 
 def _is_of_values(run: Run, scale: Scale) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from headwise.diagnosis.patches.expressions import called, negated, receiver
 from headwise.diagnosis.suspects import Suspect
-from headwise.source import Code, Edits, Span, assigned_pairs, code_at, function_of, last_given
+from headwise.source import Code, Edits, Span, assigned_pairs, code_at, function_of
 
 __all__ = ["REMASKED"]
 
@@ -32,8 +32,8 @@ def _conditions(code: Code) -> Iterator[ast.expr]:
 
 def _mask_inverted(code: Code, _: Suspect) -> Iterator[Edits]:
     for condition in _conditions(code):
-        turned = _origin_of_optional(code, condition) or condition
-        yield from ((code.edit(turned, text),) for text in negated(code, turned))
+        for turned in filter(None, (_origin_of_optional(code, condition), condition)):
+            yield from ((code.edit(turned, text),) for text in negated(code, turned))
     for node in ast.walk(code.node):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and code.of(node.left) in ("1", "1.0"):
             yield (code.edit(node, code.of(node.right)),)
@@ -47,11 +47,11 @@ def _origin_of_optional(code: Code, condition: ast.expr) -> ast.expr | None:
     if function is None:
         return None
     name = code.of(condition)
-    values = [value for node in ast.walk(function) if isinstance(node, ast.Assign)
+    values = [(node.lineno, value) for node in ast.walk(function) if isinstance(node, ast.Assign)
               for target, value in assigned_pairs(node) if getattr(target, "id", "") == name]  # fmt: skip
-    is_optional = any(isinstance(value, ast.Constant) and value.value is None for value in values)
-    assignment = last_given(function, name, condition.lineno) if is_optional else None
-    return None if assignment is None else assignment.value
+    made = [pair for pair in values if not (isinstance(pair[1], ast.Constant) and pair[1].value is None)]
+    before = [pair for pair in made if pair[0] < condition.lineno]
+    return max(before, key=lambda pair: pair[0])[1] if before and len(made) < len(values) else None
 
 
 def _mask_weak(code: Code, _: Suspect) -> Iterator[Edits]:
