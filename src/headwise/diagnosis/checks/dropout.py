@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import Plan, init_role
-from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, token_sums
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.parameters import unregistered
 from headwise.diagnosis.checks.unused_projections import is_unkept
@@ -180,12 +180,16 @@ def undropped(run: Run, entry: MarkedOp) -> Suspect:
 
 
 def _is_before(run: Run, entry: MarkedOp) -> bool:
-    """Whether an operation comes before the projections of all attentions, of which there is one."""
-    sides_of = [sides(attention) for attention in attentions(run)]
-    chains = [chain_of(run, side.entry, side.operand) for each in sides_of for side in each]
+    """Whether an operation comes before the projections of all attentions and weighted sums, of which there is one."""
+    sums = token_sums(run)
+    chains = [chain_of(run, side.entry, side.operand) for each in attentions(run) for side in sides(each)]
+    chains += [chain_of(run, total.product, total.product.args[at]) for total in sums for at in total.operands]
     behind = [[op for op in chain if op.at > entry.at] for chain in chains if any(op is entry for op in chain)]
     is_projected = all(any(op.joint is not None for op in ops) for ops in behind)
-    return bool(behind) and is_projected and all(entry.at < each.context.at for each in attentions(run))
+    # tokens that a recurrent cell has read are not followed to the projections
+    firsts = [(attention.path[0] if attention.path else attention.context).at for attention in attentions(run)]
+    firsts += [total.product.at for total in sums]
+    return bool(firsts) and is_projected and entry.at < min(firsts)
 
 
 def _kept(entry: MarkedOp) -> dict[Site, Callable[..., Any]]:
