@@ -176,8 +176,8 @@ def _laid_out(node: ast.expr) -> str:
         isinstance(index, ast.Constant) and index.value is None for index in ast.walk(node.slice)
     ):
         return getattr(node.value, "id", "")
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WIDENED:
-        return getattr(node.func.value, "id", "")
+    if isinstance(node, ast.Call) and _method(node) in WIDENED:
+        return getattr(node.func.value, "id", "")  # type: ignore[attr-defined]
     return ""
 
 

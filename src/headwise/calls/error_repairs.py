@@ -56,7 +56,8 @@ def lessons(
 ) -> Iterator[Plan]:
     """The plans that an error suggests, the likeliest first."""
     text = str(error)
-    yield from _given(plan, text, at, reading) if TYPE.search(text) or _asks_for_something(at) else ()
+    if (TYPE.search(text) and "NoneType" in text) or _asks_for_something(at):
+        yield from _given(plan, at, reading)
     if TYPE.search(text):
         yield from _as_tensors(plan, at, reading)
     if UNPACKED.search(text) or PLACED.search(text) or NONE.search(text):
@@ -133,10 +134,8 @@ def _as_tensors(plan: Plan, at: FailedStatement, reading: Reading) -> Iterator[P
     yield from (each for row in zip_longest(*ways) for each in row if each is not None)
 
 
-def _given(plan: Plan, text: str, at: FailedStatement, reading: Reading) -> Iterator[Plan]:
+def _given(plan: Plan, at: FailedStatement, reading: Reading) -> Iterator[Plan]:
     """An argument that may be left out, where something must be given for it: like the first input."""
-    if "NoneType" not in text and not _asks_for_something(at):
-        return
     first = next((value for value in plan.call.values() if axes_of(value) is not None), ["B", "L", "D"])
     for name in at.left_out:
         if name not in plan.call and _role(name, reading) not in ("mask", "lengths", "bias", "cache"):

@@ -72,12 +72,12 @@ def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, i
 def _strided(plan: Plan, sizes: Mapping[str, int]) -> Iterator[Plan]:
     """Sides that windows divide, as so many times more as convolutions leave out."""
     sides = {s.name: s.equals for s in plan.symbols if s.name in ("h", "w") and s.equals[:2] in ("n*", "m*")}
-    built = plan.build(sizes) if sides else None
+    built = plan.build(sizes) if sides and not any("*" in equals[2:] for equals in sides.values()) else None
     layers = [each for each in built.modules() if isinstance(each, nn.Conv2d)] if isinstance(built, nn.Module) else []
     strides = [each.stride[0] for each in layers]
     # side by side, or one behind the other
     for stride in dict.fromkeys((max(strides, default=1), prod(strides))):
-        if stride > 1 and not any("*" in equals[2:] for equals in sides.values()):
+        if stride > 1:
             yield bound_to(plan, {name: f"{equals}*{stride}" for name, equals in sides.items()})
 
 

@@ -45,8 +45,9 @@ def _steps(tree: ast.FunctionDef) -> Iterator[int]:
     # but heads and their widths, which are given
     others = {name: value for name, value in defaults.items() if init_role(name) not in GIVEN}
     for node in nodes_of(tree):
-        is_divided = isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Mod)
-        if isinstance(node, ast.BinOp) and is_divided and init_role(last(node.left)) == "width":
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.FloorDiv | ast.Mod):
+            continue
+        if init_role(last(node.left)) == "width":
             yield _whole(node.right, others)
     yield from (_whole(group, defaults) for group in _groups(tree))
 

@@ -157,7 +157,7 @@ def expression_of(need: int, plan: Plan, sizes: Mapping[str, int]) -> str:
     init = [value for value in plan.init.values() if isinstance(value, str)]
     symbols = [name for name in sizes if name not in ("B", "L", "S")]
     names = [*("D" for name in symbols if name == "D"), *init, *symbols]
-    if need not in defaults(plan):
+    if need not in _defaults(plan):
         # what the class has by default is made of nothing else
         names += [f"{a}*{b}" for a in symbols for b in symbols]
         names += [f"{factor}*{name}" for factor in (2, 3, 4) for name in symbols]
@@ -167,7 +167,7 @@ def expression_of(need: int, plan: Plan, sizes: Mapping[str, int]) -> str:
     return str(need)
 
 
-def defaults(plan: Plan) -> set[int]:
+def _defaults(plan: Plan) -> set[int]:
     """The sizes that a class has by default, where it was built without them."""
     own = parameters(plan.target) if isinstance(plan.target, type) else []
     return {each.default for each in own if type(each.default) is int and each.name not in plan.init}
