@@ -1,8 +1,10 @@
 """A mask that is made for a call leaves every row a key, on whichever axis its keys lie."""
 
 import pytest
+import torch
 from torch import nn
 
+from headwise.calls.finder import find
 from headwise.calls.plan import Plan
 
 SIZES = {"B": 3, "H": 2, "L": 5, "S": 7}
@@ -27,3 +29,68 @@ def test_each_row_of_a_mask_sees_its_first_key_and_not_its_last(shape, keys):
     assert mask.shape[-1] == SIZES["S"]
     assert bool(mask[..., 0].all())
     assert not bool(mask[..., -1].any())
+
+
+class Kinds(nn.Module):
+    """attention_mask: -1 padding, 0 near tokens only, 1 all tokens."""
+
+    PAD, FAR = -1, 1
+
+    def __init__(self, width):
+        super().__init__()
+        self.ask = nn.Linear(width, width)
+
+    def forward(self, x, attention_mask=None):
+        if attention_mask is None:
+            attention_mask = torch.zeros(x.shape[:2], dtype=torch.long)
+        real, far = attention_mask != self.PAD, attention_mask == self.FAR
+        near = (torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])).abs() < 3
+        seen = (near | far[:, :, None]) & real[:, None]
+        return (self.ask(x) @ x.mT).masked_fill(~seen, -1e4).softmax(-1) @ x
+
+
+class Joined(nn.Module):
+    """What is there is told in a name of its own, and gets a place more before a helper takes it."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.ask, self.first = nn.Linear(width, width), nn.Parameter(torch.randn(1, 1, width))
+
+    def weigh(self, scores, open_to):
+        return scores.masked_fill(~open_to, float("-inf")).softmax(-1)
+
+    def forward(self, x, there=None):
+        x = torch.cat([self.first.expand(x.shape[0], -1, -1), x], 1)
+        if there is None:
+            return (self.ask(x) @ x.mT).softmax(-1) @ x
+        both = nn.functional.pad(there.bool(), (1, 0), value=True)[:, None]
+        return self.weigh(self.ask(x) @ x.mT, both) @ x
+
+
+class Flattened(nn.Module):
+    """Feature maps are taken too."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.ask = nn.Linear(width, width)
+
+    def forward(self, x, context=None):
+        if x.ndim == 4:
+            b, c, h, w = x.shape
+            x = x.reshape(b, c, h * w).mT
+        context = x if context is None else context
+        return (self.ask(x) @ context.mT).softmax(-1) @ context
+
+
+def test_a_mask_of_several_kinds_is_not_made_up():
+    assert [plan.mask for plan in find(Kinds, namespace=globals()).plans] == [""]
+
+
+def test_what_is_padded_and_handed_on_is_a_mask():
+    (plan,) = [plan for plan in find(Joined, namespace=globals()).plans if plan.mask]
+    assert plan.call["_mask"] == {"argument": "there", "means": "attend", "shape": ["B", "L"]}
+
+
+def test_axes_that_code_asks_for_first_are_not_those_that_it_takes_else():
+    calls = [plan.call for plan in find(Flattened, namespace=globals()).plans]
+    assert {"x": ["B", "L", "D"], "context": ["B", "S", "D"]} in calls

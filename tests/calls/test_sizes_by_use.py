@@ -350,3 +350,133 @@ class Spectrogram(nn.Module):
 
 def test_what_counts_the_columns_of_an_image_is_no_mask_of_its_places():
     assert [plan.mask for plan in find(Spectrogram, namespace=globals()).plans] == [""]
+
+
+class Columns(nn.Module):
+    """A table, each column of which is a token, behind one of the whole row."""
+
+    def __init__(self, n_columns, dim):
+        super().__init__()
+        self.slope, self.ask = nn.Parameter(torch.randn(n_columns + 1, dim)), nn.Linear(dim, dim)
+
+    def forward(self, table):
+        samples, _ = table.shape
+        x = torch.cat([table.new_ones(samples, 1), table], 1)[..., None] * self.slope
+        return (self.ask(x) @ x.mT).softmax(-1) @ x
+
+
+def test_a_table_has_a_column_for_each_that_a_class_is_built_for():
+    assert best(Columns).call == {"table": ["B", "n_columns"]}
+
+
+class Blocked(nn.Module):
+    """As many tokens as blocks of a width of its own have room for."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.size, self.ask = 6, nn.Linear(dim, dim)
+
+    def forward(self, x):
+        b, n, d = x.shape
+        assert n % self.size == 0, "whole blocks"
+        y = x.view(b, n // self.size, self.size, d)
+        return ((self.ask(y) @ y.mT).softmax(-1) @ y).view(b, n, d)
+
+
+def test_a_length_that_a_number_of_the_code_divides_is_a_multiple_of_it():
+    plan = best(Blocked)
+    assert {plan.sizes(probe)["L"] % 6 for probe in range(-1, 4)} == {0}
+    assert len({plan.sizes(probe)["L"] for probe in range(4)}) > 1
+
+
+class Skipping(nn.Module):
+    """Its image is halved twice and doubled again, and meets what it was before."""
+
+    def __init__(self, channels, width):
+        super().__init__()
+        self.widen, self.ask = nn.Conv2d(channels, width, 3, padding=1), nn.Conv2d(width, width, 1)
+
+    def forward(self, image):
+        x = self.widen(image)
+        small = nn.functional.max_pool2d(nn.functional.max_pool2d(x, 2), 2)
+        q, k = self.ask(small).flatten(2), small.flatten(2)
+        small = ((q.mT @ k).softmax(-1) @ k.mT).mT.view_as(small)
+        return torch.cat([x, nn.functional.interpolate(small, scale_factor=4)], 1)
+
+
+def test_the_sides_of_an_image_that_is_halved_and_doubled_are_multiples():
+    plan = best(Skipping)
+    sizes = [plan.sizes(probe) for probe in range(-1, 4)]
+    assert {each["h"] % 4 for each in sizes} == {each["w"] % 4 for each in sizes} == {0}
+
+
+class Staged(nn.Module):
+    """Heads of its own: three, then six."""
+
+    def __init__(self, dim, counts=(3, 6)):
+        super().__init__()
+        self.counts, self.layers = counts, nn.ModuleList(nn.Linear(dim, 3 * dim) for _ in counts)
+
+    def forward(self, x):
+        for count, layer in zip(self.counts, self.layers, strict=True):
+            b, n, d = x.shape
+            q, k, v = layer(x).reshape(b, n, 3, count, d // count).permute(2, 0, 3, 1, 4)
+            x = x + ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).reshape(b, n, d)
+        return x
+
+
+def test_a_width_is_a_multiple_of_all_numbers_of_heads():
+    plan = best(Staged)
+    assert {plan.initial(plan.sizes(probe))["dim"] % 6 for probe in range(-1, 4)} == {0}
+
+
+class Halving(nn.Module):
+    """Listens to every fourth of as many frames as lengths say."""
+
+    def __init__(self, dim, hidden):
+        super().__init__()
+        self.rnn, self.ask = nn.LSTM(4 * dim, hidden, batch_first=True), nn.Linear(hidden, hidden)
+
+    def forward(self, frames, lengths):
+        b, n, d = frames.shape
+        x = frames[:, : n // 4 * 4].reshape(b, n // 4, 4 * d)
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths.cpu() // 4, batch_first=True, enforce_sorted=False)
+        x, _ = nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=n // 4)
+        closed = torch.arange(n // 4) >= (lengths // 4)[:, None]
+        return (self.ask(x) @ x.mT).masked_fill(closed[:, None], float("-inf")).softmax(-1) @ x
+
+
+def test_lengths_leave_something_where_frames_are_put_together():
+    plan = best(Halving)
+    for probe in range(-1, 4):
+        sizes = plan.sizes(probe)
+        lengths = plan.arguments(sizes)[1]["lengths"]
+        assert int(lengths.max()) == sizes["L"]
+        assert int(lengths.min()) >= 4
+
+
+class Configured(nn.Module):
+    """A width of heads that has nothing to do with the width of the model."""
+
+    def __init__(self, hidden_size, num_heads, num_kv_heads, head_dim, intermediate_size, vocab_size, window_size):
+        super().__init__()
+        self.heads, self.groups, self.width = num_heads, num_kv_heads, head_dim
+        self.table, self.more = nn.Embedding(vocab_size, hidden_size), nn.Linear(hidden_size, intermediate_size)
+        self.ask = nn.Linear(hidden_size, num_heads * head_dim)
+        self.match = nn.Linear(hidden_size, num_kv_heads * head_dim)
+        self.window = window_size
+
+    def forward(self, ids):
+        x = self.table(ids)
+        b, n, _ = x.shape
+        q = self.ask(x).view(b, n, self.heads, self.width).transpose(1, 2)
+        k = self.match(x).view(b, n, self.groups, self.width).transpose(1, 2)
+        k = k.repeat_interleave(self.heads // self.groups, 1)
+        return ((q @ k.mT).softmax(-1) @ k).transpose(1, 2).flatten(2)
+
+
+def test_no_layer_becomes_wide_because_heads_have_a_width_of_their_own():
+    plan = best(Configured)
+    sizes = [plan.sizes(probe) for probe in range(4)]
+    assert max(each["H"] * each["d"] for each in sizes) < 3000
+    assert len({each["d"] for each in sizes}) > 1

@@ -242,3 +242,47 @@ def test_tokens_are_followed_through_packed_sequences():
 @pytest.mark.parametrize(("axis", "kinds"), [(1, []), (0, ["softmax-axis"])])
 def test_states_of_a_recurrent_layer_are_pooled_by_several_weights_each(axis, kinds):
     assert [kind for kind, _ in blamed_in(HEAD + STATES.format(axis=axis), "States")] == kinds
+
+
+MEAN = """class Mean(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.ask, self.match, self.hold = (nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, x, there=None):
+        '''there: (B, N) bool, False for padding'''
+        if there is None:
+            return self.pooled(torch.cat([x.mean(1, keepdim=True), x], 1), None)
+        share = there / there.sum(-1, keepdim=True)
+        return self.pooled(torch.cat([{mean}, x], 1), nn.functional.pad(~there, (1, 0), value=False)[:, None])
+
+    def pooled(self, x, closed):
+        s = self.ask(x[:, :1]) @ self.match(x).mT * x.shape[-1] ** -0.5
+        s = s if closed is None else s.masked_fill(closed, float("-inf"))
+        return (s.softmax(-1) @ self.hold(x)).squeeze(1)
+"""
+
+
+def test_padding_that_is_pooled_before_an_attention_is_told_where_it_is():
+    assert found_in(HEAD + MEAN.format(mean="(share[..., None] * x).sum(1, keepdim=True)"), "Mean").verdict == "sound"
+    source = HEAD + MEAN.format(mean="x.mean(1, True)")
+    assert blamed_in(source, "Mean") == [("padding-pooled", line_of(source, "x.mean(1, True)"))]
+
+
+SCALED = """class Scaled(nn.Module):
+    '''Tokens are put together two by two until few are left.'''
+
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.second = nn.Linear(2 * width, width), nn.Linear(2 * width, width)
+        self.ask = nn.Linear(width, width)
+
+    def forward(self, x):
+        for layer in (self.first, self.second):
+            x = layer(x[:, : x.shape[1] // 2 * 2].reshape(x.shape[0], x.shape[1] // 2, -1))
+        return (self.ask(x) @ x.mT * x.shape[-1] ** -0.5).softmax(-1) @ x
+"""
+
+
+def test_few_tokens_are_no_softmax_over_one():
+    assert "softmax-single-entry" not in [kind for kind, _ in blamed_in(HEAD + SCALED, "Scaled")]

@@ -52,12 +52,15 @@ def test_a_term_of_the_distance_of_its_pair_is_sound(name):
     assert (found.verdict, found.faults) == ("sound", ())
 
 
+SEEN = ("without its mask", "both directions, padded behind")
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_term_that_was_moved_to_other_pairs_follows_no_design(name):
     found = found_in(HEAD + attend(TABLE, WRONG[name]))
     assert found.verdict != "sound"
-    # later keys that are seen get what the shift brings from the query after
-    told = "relative-shift-wrong" if name == "without its mask" else "differs-from-every-formula"
+    # later keys that are seen get what the shift brings from the query after, or nothing
+    told = "relative-shift-wrong" if name in SEEN else "differs-from-every-formula"
     assert told in [each.kind for each in found.findings]
 
 
@@ -75,3 +78,31 @@ def test_the_patch_of_a_scale_divides_the_sum(tmp_path):
     file.write_text(HEAD + attend(TABLE, RIGHT["gathered"].replace(" * self.part ** -0.5", "")), encoding="utf-8")
     (fault,) = hw.doctor(f"{file}:Attend").faults
     assert (fault.proved, fault.patch) == (True, "s = ((q @ k.mT + far) / q.shape[-1] ** 0.5)")
+
+
+GIVEN = """
+class Attend(nn.Module):
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.num_heads, self.part = num_heads, width // num_heads
+        self.ask, self.match, self.hold, self.join, self.far = (nn.Linear(width, width) for _ in range(5))
+
+    def cut(self, t):
+        return t.view(t.shape[0], -1, self.num_heads, self.part).transpose(1, 2)
+
+    def forward(self, x, pos_emb):
+        # pos_emb: (1, 2 * tokens - 1, width), from the farthest before to the farthest behind
+        n, long, width = x.shape
+        q, k, v = self.cut(self.ask(x)), self.cut(self.match(x)), self.cut(self.hold(x))
+        far = q @ self.cut(self.far(pos_emb)).mT
+        wide = F.pad(far, {sides}).reshape(n, -1, 2 * long, long)
+        far = wide[:, :, 1:].reshape(n, -1, long, 2 * long - 1)[..., :long]
+        w = ((q @ k.mT + far) * self.part ** -0.5).softmax(-1)
+        return self.join((w @ v).transpose(1, 2).reshape(n, long, width))
+"""
+
+
+def test_a_table_that_a_call_is_given_is_shifted_to_its_own_pairs():
+    assert found_in(HEAD + GIVEN.format(sides="(1, 0)")).verdict == "sound"
+    source = HEAD + GIVEN.format(sides="(0, 1)")
+    assert blamed_in(source) == [("relative-shift-wrong", line_of(source, "wide = "))]

@@ -57,6 +57,8 @@ TRANSPOSED = re.compile(
     rf"[(\[<](?:{AXIS}[,x×])+\s*(?:d|d_?k|dim|head_?dim|d_?head|hd|c|features?|channels?)\s*[,x×]"
     rf"\s*(?:keys?|n_?keys|k_?len|kv_?len|source|m|n|{LENGTH})\s*[\])>]", re.IGNORECASE
 )  # fmt: skip
+# what asks how many axes a tensor has
+RANK = re.compile(r"\.ndim\b|\.dim\(\)|len\(\w+(?:\.shape|\.size\(\))\)")
 DOCUMENT = ('"""', "'''", 'r"""')
 
 
@@ -76,8 +78,13 @@ def asked(tree: ast.AST) -> Iterator[str]:
 
 
 def orders(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Names that the axes of a tensor are unpacked into, and those of an einops pattern."""
+    """Names that the axes of a tensor are unpacked into, and those of an einops pattern; not where the code asks first
+    how many axes it has, and takes others too.
+    """
+    asked_first = set(_of_asked_rank(tree))
     for node in nodes_of(tree):
+        if id(node) in asked_first:
+            continue
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
             of = _shape_of(node.value)
             names = tuple(last(element) for element in node.targets[0].elts)
@@ -89,6 +96,13 @@ def orders(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
                 left = re.sub(r"\([^)]*\)", "_", str(pattern.value).split("->")[0]).split()
                 if "..." not in left:
                     yield last(node.args[0]), tuple(left)
+
+
+def _of_asked_rank(tree: ast.AST) -> Iterator[int]:
+    """The statements, by their numbers, that run where a tensor has as many axes as is asked: `if x.ndim == 4:`."""
+    for node in nodes_of(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and RANK.search(ast.unparse(node.test)):
+            yield from (id(inner) for statement in node.body for inner in ast.walk(statement))
 
 
 def places(tree: ast.AST) -> Iterator[tuple[str, int, str]]:

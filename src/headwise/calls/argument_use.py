@@ -10,7 +10,7 @@ from typing import Any
 
 from headwise.calls.argument_axes import last
 from headwise.calls.function_trees import Written, written
-from headwise.calls.mask_usage import is_used_as_mask
+from headwise.calls.mask_usage import is_used_as_mask, other_names, sign_of
 from headwise.calls.roles import call_role
 from headwise.source import assigned_pairs
 
@@ -27,7 +27,9 @@ RECURRENT: Mapping[str, str] = {
 }  # fmt: skip
 
 # what an argument is by a name that others use for something else
-AMBIGUOUS = ("", "adjacency")
+AMBIGUOUS = ("", "adjacency", "flag")
+# what entries of a mask are compared with
+TRUTHS = {"0", "1", "0.0", "1.0", "True", "False"}
 # what gives a tensor a further axis
 WIDENED = ("unsqueeze", "view", "reshape")
 
@@ -49,7 +51,7 @@ def arguments_of(
 ) -> list[inspect.Parameter]:
     """The parameters of a function or a method, with what they are used as. owner: the class of a method."""
     every = list(parameters)
-    unknown = tuple(argument.name for argument in every if call_role(argument.name) in AMBIGUOUS)
+    unknown = tuple(argument.name for argument in every if call_role(argument.name) in (*AMBIGUOUS, "mask"))
     uses = _uses(owner, inspect.unwrap(getattr(function, "__func__", function)), unknown)
     uses = {**uses, **{name: use for name, use in _states(owner) if any(each.name == name for each in every)}}
     if every and uses.get(every[0].name):
@@ -71,10 +73,11 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
     if tree is None:
         return {}
     by_name = {tree.name: tree for _, tree in reversed(trees)}
-    numbered = {name: "segments" for name in names if _is_compared_with_itself(tree, name)}
+    numbered = {name: "segments" for name in names if _is_compared_with_itself(tree, name) or _has_kinds(tree, name)}
+    names = tuple(name for name in names if call_role(name) in AMBIGUOUS)
     numbered |= {name: "lengths" for name in names if _is_used(tree, name, by_name, DEEPEST, _ends_tokens)}
     names = tuple(name for name in names if name not in numbered)
-    unknown = (name for name in names if not call_role(name))
+    unknown = (name for name in names if call_role(name) in ("", "flag"))
     out = numbered | {name: "mask" for name in unknown if _is_used(tree, name, by_name, DEEPEST, is_used_as_mask)}
     return out | {name: "" for name in names if _is_in_layer(tree, name, by_name)}
 
@@ -116,29 +119,42 @@ def _is_compared_with_itself(tree: Written, name: str) -> bool:
     )
 
 
+def _has_kinds(tree: Written, name: str) -> bool:
+    """Whether entries of a parameter are asked for two numbers and more, of which one is neither 0 nor 1: of which kind
+    a token is.
+    """
+    kinds = {
+        ast.unparse(node.comparators[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq)
+        and isinstance(node.left, ast.Name) and node.left.id == name
+    }  # fmt: skip
+    return len(kinds) > 1 and not kinds <= TRUTHS
+
+
 def _is_in_layer(tree: Written, name: str, trees: Mapping[str, Written]) -> bool:
     """Whether a layer is handed a parameter alone."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _handed(node) == {0: name}]
-    return any(len(call.args) == 1 and _is_of_self(call.func) and last(call.func) not in trees for call in calls)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 1]
+    calls = [node for node in calls if not node.keywords and getattr(node.args[0], "id", "") == name]
+    return any(_is_of_self(call.func) and last(call.func) not in trees for call in calls)
 
 
 def _is_used(
     tree: Written, name: str, trees: Mapping[str, Written], depth: int, test: Callable[[ast.AST, str], bool]
 ) -> bool:
     """Whether a function uses a parameter as a test tells, itself or where it hands it on, and is no factor."""
-    is_used = test(tree, name)
+    is_used, names = test(tree, name), {name, *other_names(tree, name)}
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             if any(isinstance(side, ast.Name) and side.id == name for side in (node.left, node.right)):
                 return False
-        elif isinstance(node, ast.Call) and name in (handed := _handed(node)).values():
+        elif isinstance(node, ast.Call) and (handed := _handed(node, names)):
             called = trees.get(last(node.func))
             if called is not None and depth:
-                names = [
+                places = [
                     argument.arg for argument in (*called.args.posonlyargs, *called.args.args) if argument.arg != "self"
                 ]
-                taken = [names[at] if isinstance(at, int) and at < len(names) else str(at)
-                         for at, passed in handed.items() if passed == name]  # fmt: skip
+                taken = [places[at] if isinstance(at, int) and at < len(places) else str(at) for at in handed]
                 is_used |= any(_is_used(called, name, trees, depth - 1, test) for name in taken)
     return is_used
 
@@ -181,11 +197,13 @@ def _laid_out(node: ast.expr) -> str:
     return ""
 
 
-def _handed(node: ast.Call) -> dict[int | str, str]:
-    """The names that a call is given as they are, by place or keyword."""
+def _handed(node: ast.Call, names: Collection[str]) -> dict[int | str, str]:
+    """The names among some that a call is given, as they are, inverted, or in another shape or kind, by place or
+    keyword.
+    """
     pairs: list[tuple[int | str, ast.expr]] = [*enumerate(node.args)]
     pairs += [(keyword.arg or "", keyword.value) for keyword in node.keywords]
-    return {at: value.id for at, value in pairs if isinstance(value, ast.Name)}
+    return {at: name for at, value in pairs for name in names if sign_of(value, name)}
 
 
 def _is_of_self(node: ast.expr) -> bool:

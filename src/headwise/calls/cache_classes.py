@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from torch import nn
+
+from headwise.calls.roles import init_role
 from headwise.calls.signature import EMPTY, parameters
 from headwise.calls.source_hints import Reading
 
-__all__ = ["filled", "stores"]
+__all__ = ["filled", "given_by", "own_names", "stores"]
 
+# what a method is called that gives a cache
+GIVES = re.compile(
+    r"^_?(new|init|make|create|build|alloc|allocate|empty|get|fresh|start).*(cache|buffer|state|memory|past|kv)"
+)
 # no sequence that is tried is longer
 ROOM = 16
 # what a size of a store is called, and which of the known sizes it is; the first that fits counts
@@ -21,7 +29,8 @@ SIZES = (
     (r"(kv|key).*head|n_kv|num_kv", "Hkv"),
     (r"head_?(dim|size|width)|^d$|d_?head|dim_?head|d_?k$|d_?v$", "d"),
     (r"head|^h$", "Hkv"),
-    (r"len|seq|max|pos|size|capacity|context|block|room|slots|tokens|window", "room"),
+    (r"window", "window"),
+    (r"len|seq|max|pos|size|capacity|context|block|room|slots|tokens", "room"),
     (r"dim|width|model|embed|hidden", "D"),
 )
 
@@ -107,11 +116,36 @@ def filled(function: Callable[..., Any], sizes: Mapping[str, int], dtype: Any) -
     return out
 
 
+def given_by(built: nn.Module, sizes: Mapping[str, int], dtype: Any) -> Iterator[Callable[[], Any]]:
+    """What gives a new cache, by the methods of a module whose names say so."""
+    for name in own_names(built):
+        method = getattr(built, name, None)
+        if not GIVES.search(name) or not inspect.ismethod(method):
+            continue
+        arguments = filled(method, sizes, dtype)
+        if arguments is None:
+            continue
+        give = functools.partial(method, **arguments)
+        try:
+            is_given = give() is not None
+        except Exception:  # noqa: BLE001  a method of a person's may raise anything
+            is_given = False
+        if is_given:
+            yield give
+
+
+def own_names(built: Any) -> list[str]:
+    """The names of what the person's own classes of a module define."""
+    kinds = [kind for kind in type(built).__mro__ if kind not in nn.Module.__mro__]
+    return list(dict.fromkeys(name for kind in kinds for name in vars(kind)))
+
+
 def _size(name: str, sizes: Mapping[str, int]) -> int | None:
     heads = sizes.get("Hkv", sizes.get("H", 1))
     width = sizes.get("D", heads)
     sizes_by_key = {
         "layers": 1, "B": sizes.get("B", 1), "Hkv": heads, "room": ROOM, "D": width,
         "d": sizes.get("d", width // max(1, sizes.get("H", 1))),
+        "window": next((size for symbol, size in sizes.items() if init_role(symbol) == "window"), ROOM),
     }  # fmt: skip
     return next((sizes_by_key[key] for pattern, key in SIZES if re.search(pattern, name.lower())), None)

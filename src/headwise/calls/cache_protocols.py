@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.calls.cache_classes import ROOM, filled, stores
+from headwise.calls.cache_classes import ROOM, filled, given_by, own_names, stores
 from headwise.calls.plan import Plan
 from headwise.calls.rank_repairs import axes_of
 from headwise.calls.roles import call_role, init_role
@@ -166,6 +166,9 @@ def _forms(
     for group in dict.fromkeys([names, only]):
         for pick in (-1, 1, "pair"):
             yield CacheProtocol(group[0], plan, start=lambda group=group: dict.fromkeys(group), names=group, pick=pick)  # type: ignore[misc]
+    for give in given_by(plan.build(sizes), sizes, dtype) if _is_module(plan.target) else ():
+        yield CacheProtocol(only[0], plan, start=lambda give=give: {only[0]: give()}, names=only)  # type: ignore[misc]
+        yield CacheProtocol(only[0], plan, start=lambda give=give: {only[0]: give()}, names=only, pick=-1)  # type: ignore[misc]
     first = caches[0]
     for kind in stores(first.name, first.annotation, plan.target, plan.namespace, reading):
         arguments = filled(kind, sizes, dtype)
@@ -218,10 +221,7 @@ def _kept(
             plans.append(replace(plan, init={**plan.init, **dict.fromkeys(names, True)}))
     for variant in plans:
         built = variant.build(sizes)
-        attributes = [name for kind in type(built).__mro__ if kind not in nn.Module.__mro__ for name in vars(kind)]
-        makers = [
-            name for name in dict.fromkeys(attributes) if MAKES.search(name) and callable(getattr(built, name, None))
-        ]
+        makers = [name for name in own_names(built) if MAKES.search(name) and callable(getattr(built, name, None))]
         makers = [name for name in makers if name not in ("forward", "reset_parameters")]
         calls = {name: filled(getattr(built, name), sizes, dtype) for name in makers}
         ready = {name: arguments for name, arguments in calls.items() if arguments is not None}

@@ -205,10 +205,12 @@ def _values(
     elif role in ("cache", "encoding"):
         # one for each distance
         far = [["2*L-1" if axis == "L" else axis for axis in shape], ["1", "2*L-1", width]]
-        is_far = role == "encoding" and "L" in shape and any(SHIFTS.search(word) for word in reading.words)
+        is_far = role == "encoding" and "L" in shape
+        is_first = is_far and any(SHIFTS.search(word) for word in reading.words)
         # positions are of the queries, or of keys that have a length of their own
         of_keys = [[sizes.get(axis, axis) for axis in family.key]] if role == "encoding" and keys == "S" else []
-        yield from (*(far if is_far else ()), None, shape, *of_keys, ["L", width])
+        last = far if is_far and not is_first else ()
+        yield from (*(far if is_first else ()), None, shape, *of_keys, ["L", width], *last)
     elif role == "frequencies" and name in reading.counts:
         yield from ({"_tuple": [each, each]} for each in (*ANGLES[5:], *ANGLES[4:5], *ANGLES[:4]))
     elif role in FIXED:

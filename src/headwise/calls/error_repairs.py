@@ -11,16 +11,20 @@ from typing import Any
 
 from torch import Tensor
 
-from headwise.calls import layouts, size_relations
+from headwise.calls import layouts
+from headwise.calls.angle_repairs import narrowed
+from headwise.calls.bound_symbols import bound_to, free_of
 from headwise.calls.failed_statement import FailedStatement
 from headwise.calls.fixed_arguments import FIXED
+from headwise.calls.length_relations import lengthened, multiples
 from headwise.calls.mask_forms import declared_shapes, masks, visible
 from headwise.calls.plan import Plan
 from headwise.calls.rank_repairs import UNPACKED, axes_of, numbered, ranked
 from headwise.calls.roles import call_role
-from headwise.calls.size_relations import bound_to, free_of, grouped, multiples, narrowed, reshaped, tied
+from headwise.calls.size_relations import divided, grouped, reshaped, squared, tied
 from headwise.calls.source_hints import Reading
 from headwise.calls.symbols import spoken
+from headwise.calls.width_repairs import recounted
 
 __all__ = ["lessons"]
 
@@ -70,7 +74,7 @@ def lessons(
         yield from _as_truths(plan, at)
     if BEYOND.search(text):
         yield from _as_fewer_numbers(plan, at)
-    yield from size_relations.lengthened(plan, text, sizes)
+    yield from lengthened(plan, text, sizes)
     yield from ranked(plan, text, at)
     if match := KERNEL.search(text):
         larger = {"h": f"n+{match[1]}", "w": f"t+{match[2]}"}
@@ -84,18 +88,19 @@ def lessons(
     numbers = [int(word) for word in re.findall(r"\d+", text)]
     if SIZES.search(text):
         yield from narrowed(plan, numbers, sizes)
+        yield from recounted(plan, numbers, sizes)
         yield from tied(plan, numbers, sizes)
         yield from _of_pairs(plan)
         yield from grouped(plan)
-        yield from size_relations.divided(plan, numbers)
+        yield from divided(plan, numbers)
     for have, need, is_divided in at.compared if isinstance(error, AssertionError | ValueError) else ():
         if is_divided and need in HALVES:
             yield _evened(plan)
         yield from multiples(plan, have, need, sizes) if is_divided else tied(plan, [have, need], sizes)
     if STACKED.search(text):
-        yield from size_relations.divided(plan, numbers)
+        yield from divided(plan, numbers)
     if SIZES.search(text):
-        yield from size_relations.squared(plan, numbers, sizes)
+        yield from squared(plan, numbers, sizes)
 
 
 def _as_pairs(plan: Plan, text: str, at: FailedStatement) -> Iterator[Plan]:

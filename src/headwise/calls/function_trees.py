@@ -14,9 +14,10 @@ from typing import Any
 
 from torch import nn
 
+from headwise.calls.records import opened_tree
 from headwise.source import nodes_of
 
-__all__ = ["Written", "tree_of", "written"]
+__all__ = ["Written", "tree_of", "written", "written_tree"]
 
 Written = ast.FunctionDef
 # what these wrote is no code of a person's; the files of models in transformers are read like a person's
@@ -38,7 +39,7 @@ def written(target: Any, namespace: Mapping[str, Any]) -> list[tuple[Callable[..
         if id(current) in visited:
             continue
         visited.add(id(current))
-        for function in _functions(current):
+        for function in dict.fromkeys(_functions(current)):
             tree = tree_of(function)
             if tree is not None:
                 out.append((function, tree))
@@ -79,12 +80,21 @@ def _named(tree: Written, scope: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def tree_of(function: Callable[..., Any]) -> Written | None:
-    """The syntax tree of a function; None: it has no source."""
+    """The syntax tree of a function, in which the parts of its records are names; None: it has no source."""
+    tree = written_tree(function)
+    return None if tree is None else _opened(tree)
+
+
+def written_tree(function: Callable[..., Any]) -> Written | None:
+    """The syntax tree of a function as it is written; None: it has no source."""
     code = getattr(function, "__code__", None)
     if code is None:
         return None
     lines = linecache.getlines(code.co_filename, getattr(function, "__globals__", None))[code.co_firstlineno - 1 :]
     return _parsed("".join(lines))
+
+
+_opened = lru_cache(maxsize=128)(opened_tree)
 
 
 @lru_cache(maxsize=128)

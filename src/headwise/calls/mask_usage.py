@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from headwise.calls.roles import call_role
 from headwise.source import nodes_of
 
-__all__ = ["Meaning", "is_used_as_mask", "meanings"]
+__all__ = ["Meaning", "is_used_as_mask", "meanings", "other_names", "sign_of"]
 
 FILLS = ("masked_fill", "masked_fill_")
 # functions that give a mask back in another shape or kind
 PASSING = frozenset({
     "logical_not", "bitwise_not", "eq", "ne", "gt", "lt", "rearrange", "repeat", "unsqueeze", "repeat_interleave",
-    "tensor", "as_tensor", "broadcast_to", "expand", "reshape", "logical_and", "logical_or",
+    "tensor", "as_tensor", "broadcast_to", "expand", "reshape", "logical_and", "logical_or", "pad", "cat", "concat",
 })  # fmt: skip
 SOFT = ("scaled_dot_product_attention", "flex_attention", "sdpa")
 
@@ -64,14 +64,14 @@ def _meanings_in(tree: ast.AST, name: str) -> Iterator[Meaning]:
             if scaled:
                 yield _blocks(-scaled)
                 return
-            turn = (_sign(node.value, name) or 1) * turn
+            turn = (sign_of(node.value, name) or 1) * turn
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             # kept under another name, or added at once: ext = (1 - mask) * -10000
             sign = _scaled_sign(node.value, name)
             if sign:
                 yield _blocks(-sign * turn)
                 return
-    names = {name: turn, **{alias: sign * turn for alias, sign in _derived(tree, name).items()}}
+    names = {name: turn, **{alias: sign * turn for alias, sign in other_names(tree, name).items()}}
     for node in nodes_of(tree):
         for alias, sign in names.items():
             # a mask in another shape, scaled under the name that it then has: ext = (1 - ext) * -10000
@@ -93,7 +93,7 @@ def _filled(node: ast.AST, name: str) -> int:
     return _scaled_sign(node.value, name)
 
 
-def _derived(tree: ast.AST, name: str) -> dict[str, int]:
+def other_names(tree: ast.AST, name: str) -> dict[str, int]:
     """Other names for a mask in another shape, or joined with another: `m = mask[:, None] & causal`; -1: inverted."""
     out: dict[str, int] = {name: 1}
     for node in nodes_of(tree):
@@ -102,7 +102,7 @@ def _derived(tree: ast.AST, name: str) -> dict[str, int]:
         if not isinstance(target, ast.Name) or value is None or not _is_joined(node):
             continue
         for alias, turn in list(out.items()):
-            sign = _sign(value, alias)
+            sign = sign_of(value, alias)
             if sign and target.id not in out:
                 out[target.id] = sign * turn
     return {each: sign for each, sign in out.items() if each != name}
@@ -119,16 +119,16 @@ def _used(node: ast.AST, name: str, turn: int) -> Meaning | None:
     if isinstance(node, ast.Call):
         return _called(node, name, turn)
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        sign = _sign(node.targets[0].slice, name)
+        sign = sign_of(node.targets[0].slice, name)
         return _blocks(-sign * turn) if sign and _is_low(node.value) else None
     if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub):
         sides = [node.value] if isinstance(node, ast.AugAssign) else [node.right, node.left]
         for side in sides:
-            sign = _sign(side, name)
+            sign = sign_of(side, name)
             # 1 - mask is a step on the way
             if sign and not (isinstance(node, ast.BinOp) and isinstance(node.left, ast.Constant)):
                 # what is left of 1 is added by itself, or joined with the same of something else
-                is_lone = isinstance(node, ast.AugAssign) or not all(_sign(each, name) for each in sides)
+                is_lone = isinstance(node, ast.AugAssign) or not all(sign_of(each, name) for each in sides)
                 is_filled = _is_scaled(side) or (is_lone and _is_left_of_one(side))
                 return _blocks(-sign * turn) if is_filled else Meaning("additive")
     return None
@@ -137,18 +137,18 @@ def _used(node: ast.AST, name: str, turn: int) -> Meaning | None:
 def _called(node: ast.Call, name: str, turn: int) -> Meaning | None:
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if called in FILLS and node.args:
-        sign = _sign(node.args[0], name)
+        sign = sign_of(node.args[0], name)
         return _blocks(-sign * turn) if sign else None
     if called == "where" and len(node.args) == 3:
-        sign = _sign(node.args[0], name)
+        sign = sign_of(node.args[0], name)
         return _blocks((-sign if _is_low(node.args[1]) else sign) * turn) if sign else None
     if called.endswith(SOFT):
         handed = [*node.args[3:4], *[each.value for each in node.keywords if each.arg == "attn_mask"]]
-        signs = [_sign(each, name) for each in handed]
+        signs = [sign_of(each, name) for each in handed]
         # it takes additive masks too, so that what is done elsewhere counts more
         return Meaning("attend" if signs[0] * turn > 0 else "blocked", is_sure=False) if signs and signs[0] else None
     for keyword in node.keywords:
-        sign = _sign(keyword.value, name)
+        sign = sign_of(keyword.value, name)
         if sign and keyword.arg in ("attn_mask", "key_padding_mask"):
             return Meaning("blocked" if sign * turn > 0 else "attend", is_sure=False)
     return None
@@ -158,32 +158,34 @@ def _blocks(sign: int) -> Meaning:
     return Meaning("attend" if sign > 0 else "blocked")
 
 
-def _sign(node: ast.AST, name: str) -> int:
+def sign_of(node: ast.AST, name: str) -> int:
     """1: true where the name is; -1: where it is not; 0: the name is not in it."""
     if isinstance(node, ast.Name):
         return int(node.id == name)
     if isinstance(node, ast.UnaryOp):
-        sign = _sign(node.operand, name)
+        sign = sign_of(node.operand, name)
         return -sign if isinstance(node.op, ast.Invert | ast.Not) else sign
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        sign = _sign(node.left, name)
+        sign = sign_of(node.left, name)
         return sign if _is_true_like(node.ops[0], node.comparators[0]) else -sign
     if isinstance(node, ast.BinOp):
         if isinstance(node.op, ast.Sub) and isinstance(node.left, ast.Constant):
-            return -_sign(node.right, name)
+            return -sign_of(node.right, name)
         if isinstance(node.op, ast.Sub) and isinstance(node.right, ast.Constant):
-            return -_sign(node.left, name)
-        return _sign(node.left, name) or _sign(node.right, name)
+            return -sign_of(node.left, name)
+        return sign_of(node.left, name) or sign_of(node.right, name)
     if isinstance(node, ast.Call):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         handed = node.args if called in PASSING else []
-        sign = _sign(node.func, name) or next((s for s in (_sign(each, name) for each in handed) if s), 0)
+        sign = sign_of(node.func, name) or next((s for s in (sign_of(each, name) for each in handed) if s), 0)
         is_zero = bool(node.args) and isinstance(node.args[-1], ast.Constant) and not node.args[-1].value
         turns = called in ("logical_not", "bitwise_not") or (called == "eq" and is_zero)
         return -sign if turns else sign
     if isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
-        return _sign(node.value, name)
-    return _sign(node.body, name) or _sign(node.orelse, name) if isinstance(node, ast.IfExp) else 0
+        return sign_of(node.value, name)
+    if isinstance(node, ast.List | ast.Tuple):
+        return next((sign for sign in (sign_of(each, name) for each in node.elts) if sign), 0)
+    return sign_of(node.body, name) or sign_of(node.orelse, name) if isinstance(node, ast.IfExp) else 0
 
 
 def _is_true_like(sign: ast.cmpop, comparator: ast.expr) -> bool:
@@ -216,8 +218,8 @@ def _scaled(node: ast.AST) -> Iterator[ast.expr]:
 
 def _scaled_sign(node: ast.AST, name: str) -> int:
     """The sign with which a name is multiplied by a large number; 0: it is not."""
-    signs = [_sign(each, name) for each in _scaled(node)]
-    return next((sign for sign in signs if sign), _sign(node, name) if signs else 0)
+    signs = [sign_of(each, name) for each in _scaled(node)]
+    return next((sign for sign in signs if sign), sign_of(node, name) if signs else 0)
 
 
 def _is_left_of_one(node: ast.AST) -> bool:

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import copy
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls.probe_sizes import least_sizes, probe_sizes
+from headwise.calls.roles import init_role
 from headwise.calls.signature import callee, parameters
 from headwise.recording import seeded
 
@@ -64,6 +66,19 @@ class Plan:
     namespace: Mapping[str, Any] = field(default_factory=dict, repr=False)
     real: Mapping[str, int] = field(default_factory=dict)
     switched: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> str:
+        """The symbol of the number of keys."""
+        return "S" if any(symbol.name == "S" for symbol in self.symbols) else "L"
+
+    @property
+    def windows(self) -> set[str]:
+        """The symbols of how far tokens see each other, of which no other size is made."""
+        used = f"{[symbol.equals for symbol in self.symbols]} {list(self.call.values())}"
+        bound = set(re.findall(r"\w+", used))
+        free = [each for each in self.symbols if not each.equals and each.times == 1 and each.name not in bound]
+        return {each.name for each in free if each.said != "windows" and init_role(each.said or each.name) == "window"}
 
     def sizes(self, probe: int) -> dict[str, int]:
         """The size of each symbol in a probe run: another prime for each, in another order in each run.
@@ -231,7 +246,11 @@ def _mask(means: str, shape: list[int], sizes: Mapping[str, int], *, keys: int) 
     keys: the axis of the keys.
     """
     if means == "lengths":
-        return torch.arange(1, 1 + torch.Size(shape).numel()).remainder(longest(sizes)).clamp(min=1).reshape(shape)
+        most = longest(sizes)
+        # the first sample is as long as can be, no other shorter than half of it
+        return most - torch.arange(torch.Size(shape).numel()).remainder(most // 2 + 1).clamp(max=most - 1).reshape(
+            shape
+        )
     rows = [*shape[:keys], *shape[keys + 1 :]]
     count = torch.arange(torch.Size(rows).numel()).remainder(max(1, shape[keys] - 1)) + 1
     attend = (torch.arange(shape[keys]) < count[:, None]).reshape(*rows, shape[keys]).movedim(-1, keys)

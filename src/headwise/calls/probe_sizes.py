@@ -63,8 +63,9 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     if probe % 2:
         turned = turned[::-1]
     sizes = {each.name: size for each, size in zip(others, turned, strict=True)}
-    _narrowed(sizes, others, derived)
-    _shrunk(sizes, [each.name for each in others if each.is_small], probe)
+    small = [each.name for each in others if each.is_small]
+    _shrunk(sizes, small, probe)
+    _narrowed(sizes, others, derived, small)
     sizes |= windows
     for symbol in free:
         is_doubled = symbol.even or (probe % 4 == EVEN and symbol.meaning in HALVED and not symbol.is_small)
@@ -105,16 +106,23 @@ def least_sizes(free: Sequence[Free]) -> dict[str, int]:
     return out
 
 
-def _narrowed(sizes: dict[str, int], free: Sequence[Free], derived: Sequence[Free]) -> None:
-    """Give small sizes to the factors of what becomes too wide."""
+def _products(free: Sequence[Free], derived: Sequence[Free]) -> list[str]:
+    """How wide layers become: the derived sizes, and the heads times their width, whatever the width of a model is."""
+    heads = [each.name for each in (*free, *derived) if each.meaning == "heads"]
+    widths = [each.name for each in free if each.meaning == "head_width"]
+    return [*(symbol.equals for symbol in derived), *(f"{count}*{width}" for count in heads for width in widths)]
+
+
+def _narrowed(sizes: dict[str, int], free: Sequence[Free], derived: Sequence[Free], small: Sequence[str]) -> None:
+    """Give small sizes to the factors of what becomes too wide. small: symbols that keep theirs."""
     expressions = {each.name: each.equals for each in derived}
-    for symbol in derived:
-        factors = _factors(symbol.equals, expressions)
+    for product in _products(free, derived):
+        factors = _factors(product, expressions)
         evens = sum(factor.even for factor in free if factor.name in factors)
         # a multiple is what it is, whatever prime it was given
         times = prod(factor.times * (EVEN + 1) for factor in free if factor.name in factors and factor.times > 1)
         factors -= {factor.name for factor in free if factor.times > 1}
-        others = [name for name in sizes if name not in factors]
+        others = [name for name in sizes if name not in factors and name not in small]
         while prod(sizes.get(name, 1) for name in factors) * times << evens > WIDEST and others and factors:
             widest, least = max(factors, key=lambda name: sizes.get(name, 0)), min(others, key=lambda name: sizes[name])
             if sizes[least] >= sizes.get(widest, 0):

@@ -10,12 +10,12 @@ from itertools import product
 from typing import Any
 
 from headwise.calls import layouts
+from headwise.calls.angle_repairs import batched
 from headwise.calls.argument_axes import last
 from headwise.calls.failed_statement import FailedStatement
 from headwise.calls.layouts import Family
 from headwise.calls.plan import Plan
 from headwise.calls.roles import init_role
-from headwise.calls.size_relations import batched
 from headwise.calls.symbols import layout_of, width_of
 
 __all__ = ["UNPACKED", "axes_of", "numbered", "ranked"]

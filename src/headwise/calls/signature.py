@@ -13,6 +13,7 @@ from torch import nn
 from headwise.calls.argument_use import arguments_of
 from headwise.calls.forward_method import assigned_forward
 from headwise.calls.keyword_arguments import keyword_arguments
+from headwise.calls.opened_targets import opened
 
 __all__ = ["EMPTY", "callee", "parameters", "starred", "whole"]
 
@@ -60,8 +61,12 @@ def _owner(function: Any) -> Any:
     return type(instance) if isinstance(instance, nn.Module) else function
 
 
-def whole(target: Any, init: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
-    """The class that a `functools.partial` of a class is of, and what is given to it: what is said, then its own."""
+def whole(
+    target: Any, init: Mapping[str, Any] | None, call: Mapping[str, Any] | None = None
+) -> tuple[Any, Mapping[str, Any] | None]:
+    """The class that a `functools.partial` of a class is of, and what is given to it: what is said, then its own. What
+    takes records takes their parts (`opened`), unless `call` says what one of them is.
+    """
     while isinstance(target, functools.partial) and isinstance(target.func, type):
         names = [parameter.name for parameter in parameters(target.func)]
         arguments = {**dict(zip(names, target.args, strict=False)), **target.keywords}
@@ -70,7 +75,7 @@ def whole(target: Any, init: Mapping[str, Any] | None) -> tuple[Any, Mapping[str
         ):
             break
         target, init = target.func, {**arguments, **(init or {})}
-    return target, init
+    return opened(target, call), init
 
 
 def starred(function: Any) -> list[inspect.Parameter]:

@@ -115,7 +115,7 @@ class Numbers:
         """The shapes that a mask may have, of as many axes as the declared one."""
         if self.mask is None:
             return []
-        keys = "S" if any(symbol.name == "S" for symbol in plan.symbols) else "L"
+        keys = plan.keys
         names = {symbol.name for symbol in plan.symbols}
         shapes = declared_shapes(str(self.mask["argument"]), str(self.mask["means"]), keys=keys)
         return [

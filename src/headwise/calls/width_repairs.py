@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from headwise.calls.plan import Plan, evaluated
 from headwise.calls.signature import parameters
 from headwise.calls.symbols import spoken
 
-__all__ = ["TOKEN_AXES", "expression_of", "mended", "told_widths"]
+__all__ = ["TOKEN_AXES", "expression_of", "mended", "recounted", "told_widths"]
 
 # what the axes of tokens are called
 TOKEN_AXES = ("L", "S")
@@ -145,6 +145,19 @@ def _wider(plan: Plan, more: int, sizes: Mapping[str, int]) -> list[Plan]:
         if str(shape[-1]) in sizes and shape[-1] not in spoken(list(plan.init.values()))
         and sizes[symbol] - sizes[str(shape[-1])] == more and symbol not in TOKEN_AXES
     ]  # fmt: skip
+
+
+def recounted(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """The plans in which a table has as many columns as the class was built for, where both met one more or as many."""
+    built = [value for value in plan.init.values() if isinstance(value, str) and value in sizes]
+    for name, shape in plan.call.items():
+        if not isinstance(shape, list) or len(shape) != len(("B", "columns")):
+            continue
+        have = _size(shape[-1], sizes)
+        for symbol in built:
+            if sizes[symbol] != have and any({have + k, sizes[symbol] + k} <= {*numbers} for k in (0, 1)):
+                call = {key: value for key, value in plan.call.items() if key != "_layout"}
+                yield replace(plan, call={**call, name: [shape[0], symbol]})
 
 
 def _resembles(argument: str, expression: str, labels: Mapping[str, str]) -> bool:

@@ -32,8 +32,9 @@ class Einsum:
 
     @property
     def is_entrywise(self) -> bool:
-        """Whether the result has the axes of one operand, whose entries are multiplied as `*` does."""
-        return set(self.out) in (set(self.left), set(self.right)) and not self.summed
+        """Whether the result has the axes of one operand, whose entries are multiplied as `*` does; none is summed."""
+        letters = set(self.left + self.right)
+        return letters <= set(self.out) and letters in (set(self.left), set(self.right))
 
     @property
     def is_possible(self) -> bool:

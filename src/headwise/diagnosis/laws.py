@@ -61,7 +61,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import weighed_sums
 from headwise.recording import Site
 
-__all__ = ["law_suspects", "model_suspects"]
+__all__ = ["law_suspects", "model_suspects", "shown_suspects"]
 
 # as they are told where none could be tried
 LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
@@ -177,23 +177,30 @@ def model_suspects(exam: Examination) -> list[Suspect]:
     return out or _of_backward(exam, run)
 
 
+def shown_suspects(exam: Examination) -> list[Suspect]:
+    """What a single run without a mask shows, on lines of which nothing is found yet."""
+    run = exam.rerun_free()
+    if run.record.failure is not None:
+        return []
+    kinds = {suspect.general for suspect in exam.suspects}
+    out = [suspect for name, check in ANY for suspect in exam.checks.all(name, check, run)]
+    for name, check in WHOLE if attentions(run) else ():
+        out += [suspect for suspect in exam.checks.all(name, check, run) if suspect.general not in kinds]
+    reported = {(suspect.span.file, suspect.span.line) for suspect in exam.suspects if suspect.span is not None}
+    return [each for each in out if each.span is None or (each.span.file, each.span.line) not in reported]
+
+
 def whole_suspects(exam: Examination) -> list[Suspect]:
     """What the laws find that a whole model may show, and the classes that hold its attentions do not by themselves."""
     free = exam.rerun_free
     run = free()
     if run.record.failure is not None:
         return []
-    reported = {(suspect.span.file, suspect.span.line) for suspect in exam.suspects if suspect.span is not None}
-    shown = [suspect for name, check in ANY for suspect in exam.checks.all(name, check, run)]
-    out = [each for each in shown if each.span is None or (each.span.file, each.span.line) not in reported]
+    out = shown_suspects(exam)
     if not exam.suspects:
         out += exam.checks.all("cache", run.fact, step_methods, run)
     if not attentions(run):
         return out
-    kinds = {suspect.general for suspect in exam.suspects}
-    for name, check in WHOLE:
-        suspects = [suspect for suspect in exam.checks.all(name, check, run) if suspect.general not in kinds]
-        out += [each for each in suspects if each.span is None or (each.span.file, each.span.line) not in reported]
     out += exam.checks.all("mask", run.fact, unmet_conditions, run, free)
     if exam.plan.mask and not exam.suspects:
         out += exam.checks.all("samples", mask_leaks, exam.plan, exam.rerun)

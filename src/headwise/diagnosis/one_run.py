@@ -15,6 +15,7 @@ from headwise.diagnosis.checks.parameters import unregistered
 from headwise.diagnosis.checks.regrouped_tokens import regrouped_tokens
 from headwise.diagnosis.checks.residuals import doubled_residuals, dropped_residuals, normed_residuals
 from headwise.diagnosis.checks.shared_layers import shared_layers
+from headwise.diagnosis.checks.side_effects import changed_masks
 from headwise.diagnosis.checks.single_entries import single_entries
 from headwise.diagnosis.checks.unread_attentions import unread_attentions
 from headwise.diagnosis.checks.whole_models import (
@@ -34,7 +35,7 @@ WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("samples", batch_place_suspects), ("samples", constant_place_suspects), ("inputs", crossing_suspects),
     ("causal", causal_crossing_suspects), ("mask", unread_masks), ("residual", doubled_residuals),
     ("residual", dropped_residuals), ("residual", normed_residuals), ("inputs", unread_attentions),
-    ("scores", shared_offsets),
+    ("scores", shared_offsets), ("arguments kept", changed_masks),
 )  # fmt: skip
 # of any class, whether an attention was found in it or not
 ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headwise.dataflow import AttentionOps, MarkedOp, Run, chain_of, place_of
+from headwise.calls import call_role
+from headwise.dataflow import AttentionOps, MarkedOp, Run, chain_of, place_of, source_of
 from headwise.diagnosis.observation import Observation, changed
 
 __all__ = ["is_shifted", "misplaced", "unshifted"]
 
 SUMS = frozenset({"+", "+=", "add", "add_"})
+# what puts a column of zeros beside a product, by which its rows are shifted
+PADS = frozenset({"cat", "concat", "concatenate", "pad"})
 # how many axes the table and its numbers have at least, and a weight below which a pair is hidden
 TABLE, NOTHING = 2, 1e-9
 # as many queries and keys tell rows apart
@@ -30,21 +33,23 @@ def is_shifted(observation: Observation) -> bool:
         pair_terms = _pair_terms(run, attention, observation.rerun, *term)
         if pair_terms is None or not _are_same_queries(run, attention, term[0]):
             continue
-        is_lacking = bool((pair_terms.visible & ~pair_terms.taken).any()) and len(pair_terms.used) < pair_terms.count
-        if is_lacking or not pair_terms.are_of(pair_terms.query):
+        if pair_terms.lacking or not pair_terms.are_of(pair_terms.query):
             return True
     return False
 
 
 def misplaced(run: Run, attention: AttentionOps, rerun: Callable[..., Run]) -> MarkedOp | None:
-    """A product of queries and a table that gives visible pairs the terms of other queries; None: there is none. One of
-    keys and a table gives each pair that of its key. rerun: the same run with stand-ins.
+    """What pads the product of queries and a table, or that product, where visible pairs get the terms of other
+    queries; None: there is none. One of keys and a table gives each pair that of its key. rerun: the same run with
+    stand-ins.
     """
     for product, total, place in _terms(run, attention):
         pair_terms = _pair_terms(run, attention, rerun, product, total, place)
-        is_own = pair_terms is None or pair_terms.are_mixed() or not _are_same_queries(run, attention, product)
-        if not is_own:
-            return product
+        if pair_terms is None or not _are_same_queries(run, attention, product):
+            continue
+        if pair_terms.lacks_few() or not pair_terms.are_mixed():
+            chain = chain_of(run, total.at, total.inputs[place].number)
+            return next((entry for entry in chain if entry.at > product.at and entry.last in PADS), product)
     return None
 
 
@@ -53,7 +58,7 @@ def unshifted(run: Run, attention: AttentionOps, rerun: Callable[..., Run]) -> M
     None: there is none. rerun: the same run with stand-ins.
     """
     for product, total, place in _terms(run, attention):
-        marks, columns = total.pair, _columns(product)
+        marks, columns = total.pair, _columns(run, product)
         if marks is None or columns is None:
             continue
         count = int(columns.max())
@@ -80,16 +85,20 @@ def _terms(run: Run, attention: AttentionOps) -> list[tuple[MarkedOp, MarkedOp, 
             chain = chain_of(run, total.at, tensor.number)
             if any(each is attention.scores for each in chain):
                 continue
-            out += [(each, total, place) for each in chain if _columns(each) is not None]
+            out += [(each, total, place) for each in chain if _columns(run, each) is not None]
     return out
 
 
-def _columns(entry: MarkedOp) -> Tensor | None:
+def _columns(run: Run, entry: MarkedOp) -> Tensor | None:
     """The row of a table, counted from 1, of which each number of its product with queries is; None: no input is in no
     operand, or the rows lie along no axis or several.
     """
     joint, product_marks = entry.joint, entry.output_marks[0] if entry.output_marks else None
-    if joint is None or product_marks is None or product_marks.kind != "token" or not joint.summed:
+    if joint is None or product_marks is None or not joint.summed:
+        return None
+    if product_marks.kind == "pair" and _is_of_table(run, product_marks.arrays["y"]):
+        return place_of(product_marks.arrays["y"]).double() + 1
+    if product_marks.kind != "token":
         return None
     marks = dict(zip(map(id, entry.tensors), entry.given, strict=True))
     tables = [letters for tensor, letters in ((joint.a, joint.left), (joint.b, joint.right))
@@ -104,6 +113,14 @@ def _columns(entry: MarkedOp) -> Tensor | None:
         return None
     line = [-1 if at == axes[0] else 1 for at in range(len(shape))]
     return (torch.arange(shape[axes[0]]).double() + 1).view(line).expand(shape)
+
+
+def _is_of_table(run: Run, tokens: Tensor) -> bool:
+    """Whether tokens are the rows of a table of places that a call is given, and no more than twice those of another
+    input: one for each distance.
+    """
+    names = {name for name, source in run.sources.items() if bool((source_of(tokens) == source).all())}
+    return bool(names) and all(call_role(name) == "encoding" for name in names)
 
 
 def _are_same_queries(run: Run, attention: AttentionOps, product: MarkedOp) -> bool:
@@ -132,6 +149,16 @@ class _PairTerms:
     visible: Tensor
     taken: Tensor
 
+    @property
+    def lacking(self) -> int:
+        """How many visible pairs of a head get no number, although some of the table are left over."""
+        pairs = (self.visible & ~self.taken).reshape(-1, *self.visible.shape[-2:]).any(dim=0)
+        return int(pairs.sum()) if len(self.used) < self.count else 0
+
+    def lacks_few(self) -> bool:
+        """Whether some visible pairs get no number, and fewer than there are queries: no triangle is left out."""
+        return 0 < self.lacking < self.visible.shape[-2]
+
     def are_mixed(self) -> bool:
         """Whether they are made of the query and the key of their own pair, by the same share everywhere."""
         rows, query, key = (each.double()[self.taken] for each in (self.rows - 1, self.query, self.key))
@@ -151,10 +178,10 @@ def _pair_terms(
     """What a term gives each pair; None: more is done with it than to move it, or it is not known."""
     product_marks, marks, softmax = product.output_marks[0], total.pair, attention.softmax
     weights = None if softmax is None else softmax.value
-    columns = _columns(product)
+    columns = _columns(run, product)
     if product_marks is None or marks is None or weights is None or columns is None or weights.shape != marks.shape:
         return None
-    rows = place_of(product_marks.arrays["t"]).double() + 1
+    rows = place_of(product_marks.arrays["t" if product_marks.kind == "token" else "x"]).double() + 1
     numbers = (torch.ones_like(rows), rows, columns)
     shifts = [_moved(run, rerun, product, total, place, number) for number in numbers]
     if any(shift is None or shift.shape != marks.shape for shift in shifts):

@@ -25,7 +25,7 @@ from headwise.diagnosis.coverage import Missed, unfollowed
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.examined_parts import UNREAD, examined_parts
 from headwise.diagnosis.findings import findings_of, merged
-from headwise.diagnosis.laws import law_suspects, model_suspects
+from headwise.diagnosis.laws import law_suspects, model_suspects, shown_suspects
 from headwise.diagnosis.modules import apart, holds_numbers
 from headwise.diagnosis.plans.input_layouts import fails_apart, is_better, tells_no_layout, turned_calls
 from headwise.diagnosis.plans.settings import Settings, settings
@@ -63,7 +63,7 @@ def diagnosed(
 
     loaded: how it came to be, where headwise loaded it.
     """
-    target, init = whole_of(target, init)
+    target, init = whole_of(target, init, call)
     user_files = own_files(target, files)
     if isinstance(target, nn.Module):
         if not holds_numbers(target):
@@ -144,7 +144,9 @@ def _as_called(
     is_inner: bool,
 ) -> TargetExams:
     def inside(kind: Any, namespace: Mapping[str, Any], init: Mapping[str, Any] | None) -> list[Examination]:
-        return _examine_target(kind, namespace, user_files, {"init": init, "call": None}, checks, is_inner=True).exams
+        return _examine_target(
+            whole_of(kind, None)[0], namespace, user_files, {"init": init, "call": None}, checks, is_inner=True
+        ).exams
 
     whole = Whole(namespace, user_files, inside, checks)
     options = {"namespace": namespace, "files": user_files, "is_inner": is_inner, "memory": checks.memory, **arguments}
@@ -198,11 +200,10 @@ def _examinations(
         last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
         spread = _repaired_rows(last)
         # what laws would show of a whole model, the classes that hold its attentions show by themselves
+        # what one run shows is asked before the budget goes to the classes inside
+        shown = [] if whole is None else last.checks.all("laws", shown_suspects, last)
         is_shown = whole is not None and last.checks("classes", False, whole.holds, out)
-        found_by_laws = last.checks.all("laws", model_suspects if is_shown else law_suspects, last)
-        laws = [each for each in found_by_laws if (each.general, each.span) not in last.tried]
-        for suspect in laws:
-            last.repair(suspect)
+        laws = _found_by_laws(last, shown, is_shown=is_shown)
         for exam in out:
             exam.checks("proof", None, _prove, exam, [*spread, *laws] if exam is last else [])
             if exam.is_understood:
@@ -217,6 +218,19 @@ def _examinations(
         out += last.checks.all("sizes", _at_own_sizes, calls, out, user_files, checks)
         tell_once(out)
     return out
+
+
+def _found_by_laws(exam: Examination, shown: Sequence[Suspect], *, is_shown: bool) -> list[Suspect]:
+    """What the laws find, which is put right, beside what one run has shown. is_shown: the classes inside show the
+    rest.
+    """
+    suspects = exam.checks.all("laws", model_suspects if is_shown else law_suspects, exam)
+    known = {(suspect.general, suspect.span) for suspect in suspects}
+    suspects += [suspect for suspect in shown if (suspect.general, suspect.span) not in known]
+    laws = [suspect for suspect in suspects if (suspect.general, suspect.span) not in exam.tried]
+    for suspect in laws:
+        exam.repair(suspect)
+    return laws
 
 
 def _repaired_rows(exam: Examination) -> list[Suspect]:

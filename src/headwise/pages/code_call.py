@@ -51,7 +51,7 @@ def watched_call(
     title: its name in user code. namespace: of its file; files: those of the user. init, call: how it
     is built and called; None: that is found out. What cannot be called, or whose maps are not of tokens, is a Refusal.
     """
-    kind, init = whole(target, init)
+    kind, init = whole(target, init, call)
     check_forward(kind)
     with torch.random.fork_rng(devices=()):
         plan = _plan(kind, title, namespace=namespace, files=tuple(files), init=init, call=call)

@@ -57,7 +57,7 @@ def planned(
     options: "init", "call" and "cross", as the command line takes them; the rest as in `traced`.
     """
     user_files = tuple(files)
-    target, init = whole(target, options.get("init"))
+    target, init = whole(target, options.get("init"), options.get("call"))
     check_forward(target)
     options = {**options, "init": init}
     is_crossed = bool(options.get("cross"))

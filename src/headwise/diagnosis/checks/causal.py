@@ -25,7 +25,14 @@ from headwise.dataflow import (
     made_from,
     place_of,
 )
-from headwise.diagnosis.checks.causal_intent import filled_by, is_step, is_triangle, wants_causal, wants_causal_of
+from headwise.diagnosis.checks.causal_intent import (
+    filled_by,
+    hides_earlier_alone,
+    is_step,
+    is_triangle,
+    wants_causal,
+    wants_causal_of,
+)  # fmt: skip
 from headwise.diagnosis.checks.mask_repair import inverted, is_inverted_triangle
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.checks.visible_pairs import pattern_of, visible_pairs
@@ -56,7 +63,8 @@ def order_suspects(run: Run) -> list[Suspect]:
             continue
         dropped = _dropped(run)
         wants = dropped is not None or wants_causal(run) or wants_causal_of(run, attention)
-        kind = _kind(allowed, wants=wants)
+        is_window = hides_earlier_alone(run, allowed)
+        kind = _kind(allowed, wants=wants or is_window)
         if not kind and sight.weights.shape[-1] > 1:
             late = _hidden_late(attention, sight)
             if late is not None:
@@ -65,7 +73,7 @@ def order_suspects(run: Run) -> list[Suspect]:
             continue
         if kind:
             entry, home = dropped if dropped is not None and kind == "causal-missing" else _closer(attention), None
-            if kind != "causal-missing":
+            if kind != "causal-missing" or is_window:
                 maker = _made_by(run, entry)
                 home = _home(run, entry, kind) if maker is None else None
                 if maker is not None and not (

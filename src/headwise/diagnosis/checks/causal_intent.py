@@ -19,7 +19,8 @@ from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.source import is_installed
 
 __all__ = [
-    "filled_by", "is_step", "is_triangle", "is_under_square", "unread_flags", "wants_causal", "wants_causal_of",
+    "filled_by", "hides_earlier_alone", "is_step", "is_triangle", "is_under_square", "unread_flags",
+    "wants_causal", "wants_causal_of",
 ]  # fmt: skip
 
 # the words of a name, in CamelCase or with underscores, and those that turn the next one round
@@ -111,6 +112,18 @@ def wants_causal_of(run: Run, attention: AttentionOps) -> bool:
     queries, keys = query_and_key_sources(attention)
     names = {name for name, source in run.sources.items() if {source} == queries == keys}
     return bool(names & _in_order(run)) and not _takes_mask(run) and not is_under_square(attention)
+
+
+def hides_earlier_alone(run: Run, visible: Tensor) -> bool:
+    """Whether a class that is built with a window, and takes no mask that could hide more, hides earlier keys that are
+    beyond it, and no later ones.
+    """
+    if not run.plan.windows or _takes_mask(run):
+        return False
+    i, j = (torch.arange(size) for size in visible.shape)
+    distance = i[:, None] - j
+    farthest = int(distance[visible].max()) if bool(visible.any()) else 0
+    return 0 < farthest < int(distance.max()) and torch.equal(visible, distance <= farthest)
 
 
 def is_under_square(attention: AttentionOps) -> bool:

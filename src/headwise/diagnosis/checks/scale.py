@@ -15,6 +15,7 @@ from headwise.diagnosis.checks.chosen_scale import as_chosen, inverts_norms, is_
 from headwise.diagnosis.checks.inputs import is_absorbed, makings
 from headwise.diagnosis.checks.rounded_scale import as_rounded, erased, says_root
 from headwise.diagnosis.checks.unscaled import attributes_of, is_bucketed, is_unscaled, keeps_scale
+from headwise.diagnosis.head_parts import HeadParts, head_parts
 from headwise.diagnosis.scale_factors import Factor, Scale, scales
 from headwise.diagnosis.score_path import ScorePath, terms_of, way_of
 from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
@@ -52,6 +53,8 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
         return []
     way = way_of(scale.attention) or ScorePath((), (), ())
     named, about = _named(total, scale.width, run.sizes), _about(run, scale)
+    if scale.is_related and not is_published and (parts := head_parts(run, scale.attention)) is not None:
+        return _of_parts(run, scale, parts)
     if is_published or is_given(run, total, wanted):
         return []
     if (twice := _twice(scale, wanted)) is not None:
@@ -73,6 +76,22 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     cause = Sentence(f"doctor.factor.{FACTORS.get(named, 'constant')}")
     suspect = _wrong(kind, most, wanted / total, total, wanted, values={"what": cause, **about})
     return [as_rounded(replace(suspect, home=_home(run, most, kind, scale.width)), total, scale.width)]
+
+
+def _of_parts(run: Run, scale: Scale, parts: HeadParts) -> list[Suspect]:
+    """The scale of one part of a head, where the products of all its parts are added up."""
+    wanted, total = 1 / sqrt(parts.width), scale.total
+    late = [factor for factor in scale.factors if factor.entry in scale.attention.path]
+    if (
+        isclose(total, wanted, rel_tol=NEAR)
+        or not any(isclose(total, part**-0.5, rel_tol=NEAR) for part in parts.parts)
+        or not late
+    ):
+        return []
+    about = {name: each for name, each in _about(run, replace(scale, width=parts.width)).items() if name != "_scores"}
+    values = {"what": Sentence("doctor.factor.constant"), **about}
+    suspect = _wrong("scale-wrong", late[0], wanted / total, total, wanted, values=values)
+    return [replace(suspect, home=_home(run, late[0], "scale-wrong", parts.width))]
 
 
 def _about(run: Run, scale: Scale) -> dict[str, object]:

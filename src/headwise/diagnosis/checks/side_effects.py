@@ -17,11 +17,13 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
 from headwise.source import Span
 
-__all__ = ["BEFORE", "changed_arguments", "left_over", "memories", "parting"]
+__all__ = ["BEFORE", "changed_arguments", "changed_masks", "left_over", "memories", "parting"]
 
 # the seed of the inputs of the call before
 BEFORE = 17
 NEAR = 1e-9
+# numbers below it hide what they are added to; the name with which a statement begins
+HIDDEN, FIRST = -1e3, re.compile(r"[A-Za-z_]\w*")
 # what is kept from call to call on purpose
 MEMORIES = re.compile(r"cache|past|mems?($|_)|memory|history|stream|recurrent|(^|_)state($|_)", re.IGNORECASE)
 
@@ -44,6 +46,49 @@ def changed_arguments(run: Run) -> list[Suspect]:
             )
         )  # fmt: skip
     return out
+
+
+def changed_masks(run: Run) -> list[Suspect]:
+    """A mask that one layer changes in place, and that hides keys in another layer after it: what was made for one
+    attention is laid over all.
+    """
+    for entry in run.seen:
+        layer = entry.operation.module
+        for before in entry.inputs if layer else ():
+            if before.number not in entry.operation.writes or not _is_of_outside(run, entry, before.storage):
+                continue
+            after = next((output.value for output in entry.outputs if output.storage == before.storage), None)
+            if after is None or before.value is None or not _hides_more(before.value, after):
+                continue
+            others = (other for other in run.seen if other.at > entry.at and not _is_within(other, layer))
+            if any(other.pair is not None and before.storage in _storages(other) for other in others):
+                name = FIRST.match(entry.span.source)
+                said = {"name": name[0] if name else "mask"}
+                return [Suspect("input-modified", entry.span, said=said, proved=True)]
+    return []
+
+
+def _is_of_outside(run: Run, entry: MarkedOp, storage: int) -> bool:
+    """Whether a tensor that an operation changes was made outside of the module of that operation."""
+    maker = next((op for op in run.seen if any(output.storage == storage for output in op.outputs)), None)
+    return maker is None or (maker.at < entry.at and not _is_within(maker, entry.operation.module))
+
+
+def _is_within(entry: MarkedOp, module: str) -> bool:
+    return entry.operation.module == module or entry.operation.module.startswith(f"{module}.")
+
+
+def _storages(entry: MarkedOp) -> set[int]:
+    return {tensor.storage for tensor in entry.inputs}
+
+
+def _hides_more(before: Tensor, after: Tensor) -> bool:
+    """Whether a mask closes entries after a change that it left open before."""
+    if before.shape != after.shape or before.ndim < 2:
+        return False
+    if before.dtype is torch.bool:
+        return not torch.equal(before, after)
+    return before.is_floating_point() and bool(((after < HIDDEN) & (before > HIDDEN)).any())
 
 
 def _is_equal(a: Tensor, b: Tensor) -> bool:

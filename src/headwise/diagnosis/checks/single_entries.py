@@ -8,10 +8,15 @@ from torch import nn
 
 from headwise.calls import parameters
 from headwise.dataflow import MarkedOp, Run
+from headwise.dataflow import run as run_plan
+from headwise.diagnosis.plans.small_sizes import distinct
 from headwise.diagnosis.suspects import Suspect
+from headwise.source import Span
 
 __all__ = ["single_entries"]
 
+# so many times as many tokens
+MORE = 4
 SOFTMAXES = frozenset({"softmax", "softmin", "log_softmax"})
 
 
@@ -30,9 +35,19 @@ def single_entries(run: Run) -> list[Suspect]:
     for entry, axis in softmaxes:
         shape = entry.inputs[0].shape
         is_single = axis is not None and shape[axis] == 1 and any(size > 1 for size in shape)
-        if is_single and entry.results & taken and entry.span not in wider:
+        if is_single and entry.results & taken and entry.span not in wider | _wider_with_more(run):
             return [Suspect("softmax-single-entry", entry.span, proved=True)]
     return []
+
+
+def _wider_with_more(run: Run) -> set[Span]:
+    """The softmaxes that have several entries where there are more tokens: these may have been halved several times."""
+    lengths = {name: MORE * run.sizes[name] for name in ("L", "S") if name in run.sizes}
+    longer = run_plan(
+        run.plan, sizes=distinct(run.plan, {**run.sizes, **lengths}), own=tuple({entry.span.file for entry in run.seen})
+    )
+    softmaxes = ((entry, _axis(entry)) for entry in longer.seen if entry.last in SOFTMAXES)
+    return {entry.span for entry, axis in softmaxes if axis is not None and entry.inputs[0].shape[axis] > 1}
 
 
 def _has_one(target: Any) -> bool:

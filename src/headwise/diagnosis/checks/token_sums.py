@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from math import prod
 from typing import Any
 
@@ -20,6 +21,8 @@ from headwise.recording import Site
 
 __all__ = ["normaliser_suspects", "unhidden_pads", "unhidden_tokens"]
 
+# so many other sums are tried in place of one
+MOST = 24
 FILLS = frozenset({"masked_fill", "masked_fill_", "where"})
 MULTIPLIED = frozenset({"*", "*=", "mul"})
 
@@ -49,10 +52,12 @@ def normaliser_suspects(run: Run, rerun: Callable[..., Run], *, is_masked: bool 
     """
     if run.failure is not None or attentions(run):
         return []
-    for total in token_sums(run):
+    # of a sum in a loop the first stands for all
+    totals = {total.product.span: total for total in reversed(list(token_sums(run)))}
+    for total in reversed(totals.values()):
         if weighed(run, rerun, total) is not None:
             continue
-        for entry, name, stand_ins, is_lasting in _other_sums(run, total, is_masked=is_masked):
+        for entry, name, stand_ins, is_lasting in islice(_other_sums(run, total, is_masked=is_masked), MOST):
             if weighed(run, rerun, total, stand_ins) is not None:
                 lasting = stand_ins if is_lasting else {}
                 return [Suspect("normaliser-wrong", entry.span, lasting, said={"name": name}, proved=True)]

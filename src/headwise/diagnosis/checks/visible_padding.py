@@ -69,6 +69,9 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
         is_turned = _crossing(run, changed(~hidden), name, is_learned=True) is None
         if is_turned and not is_sure:
             return []
+        pooled = None if is_turned else _pool(run, again, length, _differs_where(hidden))
+        if pooled is not None:
+            return [Suspect("padding-pooled", pooled, said={"how": "hidden", "name": name}, proved=True)]
         values = {"name": name, "leak": "100%"}
         return [Suspect("mask-inverted" if is_turned else "padding-attended", place, said=values, proved=True)]
     if suspects := _shown_later(run, name, hidden):

@@ -67,7 +67,7 @@ FAULTS = (
                 "        by_place = padded[:, :, :-1]\n"
                 "        scores = (q @ k.transpose(-2, -1) + by_place) / math.sqrt(self.head_dim)",
             ),
-            at="by_place = q",
+            at="padded = nn",
         ),
         Words(
             "The shift of the product of the queries and a table gives visible pairs the numbers of other queries.",

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from headwise.calls import Plan, Reading, call_role, callee, mask_arguments, masks, parameters, read
-from headwise.dataflow import Manner, attentions, is_laid_over, run
+from headwise.dataflow import Manner, Run, attentions, is_laid_over, run
 from headwise.diagnosis.checks.mask import is_reached
 from headwise.diagnosis.checks.mask_arguments import is_unread, withheld
 from headwise.diagnosis.plans.mask_variants import FinitePlan, said_lines, said_shapes
 from headwise.diagnosis.plans.small_sizes import small
 from headwise.diagnosis.run_memory import RunMemory
 
-__all__ = ["further_masks", "laid_flat", "taken_otherwise"]
+__all__ = ["further_masks", "is_spread", "laid_flat", "taken_otherwise"]
 
 # masks that are tried for one argument
 MOST = 30
@@ -77,7 +77,7 @@ def laid_flat(
             out.append(plan)
             continue
         try:
-            ways = masks(plan.mask, read(target, namespace), keys=_keys(plan))
+            ways = masks(plan.mask, read(target, namespace), keys=plan.keys)
         except (TypeError, ValueError, OSError):
             continue
         others = (replace(plan, call={**plan.call, "_mask": dict(way)}) for way in ways)
@@ -91,8 +91,11 @@ def laid_flat(
 
 
 def _is_spread(plan: Plan, files: Sequence[str], memory: RunMemory) -> bool:
+    return is_spread(memory(plan, Manner(), sizes=small(plan), user_files=tuple(files)))
+
+
+def is_spread(result: Run) -> bool:
     """Whether scores are given more axes on their way, as by a mask that has more."""
-    result = memory(plan, Manner(), sizes=small(plan), user_files=tuple(files))
     return any(is_laid_over(entry) for attention in attentions(result) for entry in attention.path)
 
 
@@ -106,7 +109,7 @@ def _of_ranks(masked: Plan, reading: Reading, files: Sequence[str]) -> Iterator[
     """The mask in each other rank that the person's code asks for."""
     declared = masked.call["_mask"]
     for rank in sorted(_ranks(files) - {len(declared["shape"])}):
-        ways = (mask for mask in masks(masked.mask, reading, keys=_keys(masked)) if mask["means"] == declared["means"])
+        ways = (mask for mask in masks(masked.mask, reading, keys=masked.keys) if mask["means"] == declared["means"])
         for place, size in enumerate(each for each in ways if len(each["shape"]) == rank):
             plan = replace(masked, call={**masked.call, "_mask": dict(size)})
             if place < MOST and size["shape"][0] == "B" and _hides(plan, files):
@@ -129,7 +132,7 @@ def _with_mask(masked: Plan, name: str, reading: Reading, files: Sequence[str]) 
     call = {key: each for key, each in masked.call.items() if key != "_mask"}
     if masked.mask in call:
         return None
-    for place, mask in enumerate(masks(name, reading, keys=_keys(masked))):
+    for place, mask in enumerate(masks(name, reading, keys=masked.keys)):
         if place >= MOST:
             break
         plan = replace(masked, call={**call, "_mask": dict(mask)}, mask=name)
@@ -148,7 +151,7 @@ def _without_effect(masked: Plan, name: str, reading: Reading, files: Sequence[s
     before, alike = _output(replace(masked, call=call, mask=""), files), list[Plan]()
     if before is None:
         return None
-    for mask in islice(masks(name, reading, keys=_keys(masked)), MOST):
+    for mask in islice(masks(name, reading, keys=masked.keys), MOST):
         plan = replace(masked, call={**call, "_mask": dict(mask)}, mask=name)
         after = _output(plan, files)
         if after is not None and not torch.equal(before, after):
@@ -178,10 +181,10 @@ def taken_otherwise(masked: Plan, files: Sequence[str], *, is_sure: bool = False
         # what it must hold is somebody's word too
         return None
     try:
-        is_said = is_sure or list(declared["shape"]) in said_shapes(masked.target, masked.mask, keys=_keys(masked))
+        is_said = is_sure or list(declared["shape"]) in said_shapes(masked.target, masked.mask, keys=masked.keys)
         if is_said and any("bool" in line.lower() for line in said_lines(masked.target, masked.mask)):
             return None
-        ways = masks(masked.mask, read(masked.target, masked.namespace), keys=_keys(masked))
+        ways = masks(masked.mask, read(masked.target, masked.namespace), keys=masked.keys)
         if is_said:
             # what it holds is not said, as its axes are
             ways = iter([{**declared, "dtype": kind} for kind in ("int", "float") if kind != declared.get("dtype")])
@@ -195,8 +198,8 @@ def _withheld(masked: Plan, name: str, reading: Reading, files: Sequence[str]) -
     """A plan with a mask of the keys that the code reads nowhere, and an attention that takes one and is given none."""
     if masked.setting != "cross" or masked.mask in masked.call or not is_unread(masked.target, name):
         return None
-    means = next(iter(masks(name, reading, keys=_keys(masked))))["means"]
-    call = {**masked.call, "_mask": {"argument": name, "means": means, "shape": ["B", _keys(masked)]}}
+    means = next(iter(masks(name, reading, keys=masked.keys)))["means"]
+    call = {**masked.call, "_mask": {"argument": name, "means": means, "shape": ["B", masked.keys]}}
     plan = replace(masked, call=call, mask=name)
     result = run(plan, sizes=small(plan), own=tuple(files))
     is_free = result.record.failure is None and any(
@@ -214,7 +217,3 @@ def _hides(plan: Plan, files: Sequence[str]) -> bool:
     if result.record.failure is not None or result.output is None or bool(result.output.isnan().any()):
         return False
     return is_reached(result)
-
-
-def _keys(plan: Plan) -> str:
-    return "S" if any(symbol.name == "S" for symbol in plan.symbols) else "L"

@@ -135,7 +135,7 @@ def as_said(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> Iterato
         declared = plan.call.get("_mask", {})
         if call_role(plan.mask) != "mask" or not declared or declared["means"] == "lengths":
             continue
-        keys = "S" if any(symbol.name == "S" for symbol in plan.symbols) else "L"
+        keys = plan.keys
         shapes = said_shapes(target, plan.mask, keys=keys)
         if list(declared["shape"]) in shapes:
             continue

@@ -15,7 +15,7 @@ from headwise.calls import Found, Plan, Reading, Tried, call_role, callee, find,
 from headwise.dataflow import Run, run
 from headwise.diagnosis.plans.conditions import conditioned
 from headwise.diagnosis.plans.flags import causal_plans
-from headwise.diagnosis.plans.further_masks import further_masks, laid_flat
+from headwise.diagnosis.plans.further_masks import further_masks, is_spread, laid_flat
 from headwise.diagnosis.plans.mask_variants import StandingPlan, as_said, said_lines, said_shapes
 from headwise.diagnosis.plans.small_sizes import small, squared
 from headwise.diagnosis.run_memory import RunMemory
@@ -86,18 +86,18 @@ def settings(
             others = further_masks(out.plans, target, namespace, files)
             out.plans += [_intended(each, target, files, out) for each in others if each.mask != out.sure]
     elif out.plans and any(plan.mask for plan in out.plans):
-        out.plans = laid_flat(out.plans, target, namespace, files, memory)
+        nearest, out.plans = out.plans[0], laid_flat(out.plans, target, namespace, files, memory)
         if all(_is_open(plan) for plan in out.plans) and not any(_hides_standing(plan, files) for plan in out.plans):
             # masks that run and hide nothing tell nothing: one of true and false that leaves no number may
             count = len(out.plans)
-            _failing_masks(target, namespace, out, files)
+            _failing_masks(next(iter(out.plans), nearest), namespace, out, files)
             out.plans[count:] = [plan for plan in out.plans[count:] if plan.call["_mask"]["means"] != "additive"]
         if not all(is_installed(file) for file in files):
             out.plans += further_masks(out.plans, target, namespace, files)
         out.plans = [_intended(plan, target, files, out) for plan in out.plans]
         out.plans += list(as_said(out.plans, target, files))
     elif out.plans:
-        out.failures += _failing_masks(target, namespace, out, files)
+        out.failures += _failing_masks(out.plans[0], namespace, out, files)
         # one that leaves no number means what is said of it, too
         out.plans = [_intended(plan, target, files, out) for plan in out.plans]
     out.plans += [] if is_inner else causal_plans(out.plans, target, files)
@@ -223,22 +223,20 @@ def _as_torch(target: Any, name: str) -> str:
     return "blocked" if is_alike and name == "key_padding_mask" else ""
 
 
-def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, files: Sequence[str]) -> list[Plan]:
+def _failing_masks(plan: Plan, namespace: Mapping[str, Any], out: Settings, files: Sequence[str]) -> list[Plan]:
     """A plan with the mask that comes furthest, where every mask that can be thought of raises at one place.
 
     out: gets a plan with a mask that runs and leaves no number.
     """
-    plan = out.plans[0]
     try:
-        names = [name for name in mask_arguments(parameters(callee(target))) if name not in plan.call]
+        names = [name for name in mask_arguments(parameters(callee(plan.target))) if name not in plan.call]
         names = [name for name in names if call_role(name) in ("mask", "lengths", "adjacency")]
-        reading = read(target, namespace)
+        reading = read(plan.target, namespace)
     except (TypeError, ValueError, OSError):
         return []
-    keys = "S" if any(symbol.name == "S" for symbol in plan.symbols) else "L"
     for name in names[:1]:
         tried: list[tuple[Plan, Run]] = []
-        for place, mask in enumerate(masks(name, reading, keys=keys)):
+        for place, mask in enumerate(masks(name, reading, keys=plan.keys)):
             if place >= MOST:
                 break
             there = replace(plan, call={**plan.call, "_mask": dict(mask)}, mask=name)
@@ -247,13 +245,16 @@ def _failing_masks(target: Any, namespace: Mapping[str, Any], out: Settings, fil
             except (ValueError, KeyError, TypeError, RuntimeError):
                 continue
             if result.failure is None:
+                if is_spread(result):
+                    # it is meant in another shape
+                    continue
                 # rows that the mask leaves a key, and that become NaN all the same
                 if result.output is not None and bool(result.output.isnan().any()):
                     out.plans.append(there)
                 return []
             tried.append((there, result))
         met = [each for each in tried if _scores_met(each[1])] or tried
-        if any(_is_of_other_keys(result, keys) for _, result in met):
+        if any(_is_of_other_keys(result, plan.keys) for _, result in met):
             # what the scores are of has another length than any input, and nothing says which mask that is for
             return []
         spans = {None if result.failure is None else result.failure.span for _, result in met}
@@ -269,11 +270,10 @@ def _of_no_kind(
     """A plan with the mask that comes furthest, where what it fails on is its kind, and it fails in each other too."""
     if not met:
         return []
-    keys = "S" if any(symbol.name == "S" for symbol in plan.symbols) else "L"
     best = max(met, key=lambda trial: len(trial[1].seen))[0].call["_mask"]["shape"]
-    shapes = said_shapes(plan.target, name, keys=keys) or [best]
+    shapes = said_shapes(plan.target, name, keys=plan.keys) or [best]
     tried: list[tuple[Plan, Run]] = []
-    for mask in masks(name, reading, keys=keys):
+    for mask in masks(name, reading, keys=plan.keys):
         if list(mask["shape"]) in [list(each) for each in (best, *shapes)]:
             there = replace(plan, call={**plan.call, "_mask": dict(mask)}, mask=name)
             try:
@@ -282,8 +282,8 @@ def _of_no_kind(
                 return []
     if any(result.failure is None for _, result in tried):
         return []
-    furthest, done = max(tried, key=lambda trial: len(trial[1].seen), default=(plan, None))
-    failure = None if done is None else done.failure
+    furthest, result = max(tried, key=lambda trial: len(trial[1].seen), default=(plan, None))
+    failure = None if result is None else result.failure
     is_kind = failure is not None and re.search(r"bool|dtype|Boolean", str(failure.error)) is not None
     return [furthest] if is_kind else []
 

@@ -24,6 +24,8 @@ LEAST, ROOM = 27, 3
 # numbers in the largest input, and what sides of windows and other axes get where they would be more
 MOST, SIDES = 60_000, (5, 6, 7, 8, 9)
 FEW = {"n": 2, "m": 6}
+# tokens are more than a window is wide
+WINDOW = 2
 WORD = re.compile(r"\w+")
 WANTED = {
     "batch": 4,
@@ -47,6 +49,7 @@ def small(plan: Plan) -> dict[str, int]:
         wanted = WANTED.get(symbol.meaning, PARAMETERS[at % len(PARAMETERS)])
         # how many windows there are multiplies all
         wanted = FEW.get(symbol.name, wanted) if symbol.said == "windows" else wanted
+        wanted = WINDOW if symbol.name in plan.windows else wanted
         if symbol.fixed is not None:
             out[symbol.name] = usual[symbol.name]
             continue

@@ -22,7 +22,7 @@ INPUTS = ("", "query", "key", "value")
 
 def check_said(target: Any, init: Mapping[str, Any] | None, call: Mapping[str, Any] | None) -> None:
     """Refuse what a person says of a target that it cannot take, as a name that is no parameter of it."""
-    target, init = whole(target, init)
+    target, init = whole(target, init, call)
     if isinstance(target, type) and not callable(getattr(target, "forward", None)):
         # it may be called in another way, which is for the search to find
         return

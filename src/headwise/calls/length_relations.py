@@ -1,0 +1,78 @@
+"""Length relations: how long inputs, and the sides of images, must be for what an error says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import prod
+
+from torch import nn
+
+from headwise.calls.bound_symbols import bound_to, expressions_of, free_of, inputs_of, with_times
+from headwise.calls.plan import Plan, evaluated
+from headwise.calls.roles import init_role
+from headwise.calls.width_repairs import TOKEN_AXES
+
+__all__ = ["halved_sides", "lengthened", "multiples", "strided_sides"]
+
+# an entry that an axis does not have
+PAST = re.compile(r"index (\d+) is out of bounds for dimension \d+ with size (\d+)")
+# a sample of which nothing is left
+SHORT = re.compile(r"Length of all samples has to be greater than 0|Cannot pack empty tensors")
+# by what sides are divided that are halved up to four times
+HALVINGS, LENGTHS = (2, 4, 8, 16), (16, 32)
+
+
+def lengthened(plan: Plan, text: str, sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """Plans in which a length has the entries that an error asks of it."""
+    if SHORT.search(text):
+        # lengths that are halved several times
+        tokens = [name for name in free_of(plan) if name in TOKEN_AXES and name in inputs_of(plan)]
+        yield from (with_times(plan, name, factor) for factor in LENGTHS for name in tokens)
+    if (match := PAST.search(text)) is None:
+        return
+    for name in (symbol for symbol in free_of(plan) if symbol in inputs_of(plan) and symbol != "B"):
+        if sizes[name] == int(match[2]):
+            longer = (replace(s, least=int(match[1]) + 1) if s.name == name else s for s in plan.symbols)
+            yield replace(plan, symbols=tuple(longer))
+
+
+def multiples(plan: Plan, have: int, factor: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """The length of an input that must be divided by something, as a multiple of it; both sides of an image at once."""
+    free, inputs = free_of(plan), inputs_of(plan)
+    built = [name for name, place in free.items() if place.meaning == "parameter" and name not in inputs]
+    named = next((each for each in expressions_of(built) if evaluated(each, sizes) == factor), "")
+    for divisor in dict.fromkeys(each for each in (named, str(factor)) if each):
+        # windows of an image are small: it has as many tokens as their squares
+        small = tuple(replace(s, is_small=True) if s.name == divisor else s for s in plan.symbols)
+        part = divisor if divisor.isalnum() else f"({divisor})"
+        for name in (symbol for symbol in free if sizes[symbol] == have and symbol in inputs):
+            images = {"h": f"n*{part}", "w": f"m*{part}"}
+            if name in images and set(images) <= set(free):
+                yield bound_to(replace(plan, symbols=small), images)
+            else:
+                yield bound_to(plan, {name: f"n*{part}"})
+
+
+def halved_sides(plan: Plan) -> Iterator[Plan]:
+    """Sides of an image that are halved once or several times without a remainder."""
+    free, inputs = free_of(plan), inputs_of(plan)
+    bound = {symbol.equals for symbol in plan.symbols if symbol.name in inputs or init_role(symbol.said) == "image"}
+    for factor in HALVINGS:
+        if {"h", "w"} <= set(free) & inputs:
+            yield bound_to(plan, {"h": f"n*{factor}", "w": f"m*{factor}"})
+        elif "n" in free and any(equals.startswith("n*") for equals in bound):
+            yield with_times(plan, "n", factor)
+
+
+def strided_sides(plan: Plan, sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """Sides that windows divide, as so many times more as convolutions leave out."""
+    sides = {s.name: s.equals for s in plan.symbols if s.name in ("h", "w") and s.equals[:2] in ("n*", "m*")}
+    built = plan.build(sizes) if sides and not any("*" in equals[2:] for equals in sides.values()) else None
+    layers = [each for each in built.modules() if isinstance(each, nn.Conv2d)] if isinstance(built, nn.Module) else []
+    strides = [each.stride[0] for each in layers]
+    # side by side, or one behind the other
+    for stride in dict.fromkeys((max(strides, default=1), prod(strides))):
+        if stride > 1:
+            yield bound_to(plan, {name: f"{equals}*{stride}" for name, equals in sides.items()})
