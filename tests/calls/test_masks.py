@@ -94,3 +94,37 @@ def test_what_is_padded_and_handed_on_is_a_mask():
 def test_axes_that_code_asks_for_first_are_not_those_that_it_takes_else():
     calls = [plan.call for plan in find(Flattened, namespace=globals()).plans]
     assert {"x": ["B", "L", "D"], "context": ["B", "S", "D"]} in calls
+
+
+class Asked(nn.Module):
+    """Asks whether there is a mask as people do."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.ask = nn.Linear(width, width)
+
+    def forward(self, x, mask=None):
+        s = self.ask(x) @ x.mT
+        if mask != None:  # noqa: E711
+            s = s.masked_fill(mask == 0, float("-inf"))
+        return s.softmax(-1) @ x
+
+
+class Training(nn.Module):
+    """A flag is handed on, and is no tensor."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.ask = nn.Linear(width, width)
+
+    def forward(self, x, training):
+        self.train(training)
+        return (self.ask(x) @ x.mT).softmax(-1) @ x
+
+
+def test_none_is_no_kind_of_token():
+    assert "mask" in [plan.mask for plan in find(Asked, namespace=globals()).plans]
+
+
+def test_a_flag_that_is_handed_on_stays_one():
+    assert find(Training, namespace=globals()).plans[0].call["training"] is False

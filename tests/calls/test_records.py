@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import headwise as hw
+from headwise.calls.argument_use import role_of
 from headwise.calls.finder import find
 from headwise.calls.signature import callee, parameters, whole
 
@@ -154,3 +155,82 @@ def test_a_trace_names_the_axes_of_the_parts():
     text = str(hw.trace(Placed))
     assert "[B, L, D] @ [B, D, S]" in text
     assert "B" in str(hw.trace(attend))
+
+
+class Twice(nn.Module):
+    """Both of its records have a part of one name."""
+
+    def forward(self, source, target):
+        return source["x"] @ target["x"].mT
+
+
+class Beside(nn.Module):
+    """A part has the name of an argument."""
+
+    def forward(self, batch, mask=None):
+        return batch["mask"] if mask is None else mask
+
+
+class Worded(nn.Module):
+    def forward(self, batch):
+        return batch["from"] @ batch["to"].mT
+
+
+class Thrown(nn.Module):
+    def forward(self, inputs):
+        x, _, _ = inputs
+        return x
+
+
+class Listed(nn.Module):
+    """Keeps each class that is made of it."""
+
+    made: typing.ClassVar[list[type]] = []
+
+    def __init_subclass__(cls):
+        Listed.made.append(cls)
+
+
+class Own(Listed):
+    def forward(self, batch):
+        return batch["x"] @ batch["y"].mT
+
+
+@pytest.mark.parametrize("kind", [Twice, Beside, Worded, Thrown, Own])
+def test_a_record_whose_parts_have_no_names_of_their_own_stays_closed(kind):
+    assert whole(kind, None)[0] is kind
+    assert Listed.made == [Own]
+
+
+class Rest(nn.Module):
+    """Takes its batch by place alone, and what else there is by names."""
+
+    def forward(self, batch, /, times=1, **rest):
+        return (batch["x"] + batch["y"]) * times * rest["scale"]
+
+
+def test_what_is_handed_over_as_it_is_written_is_handed_on():
+    module, _ = whole(Rest(), None)
+    x, y = torch.randn(2, 3), torch.randn(2, 3)
+    torch.testing.assert_close(module(x, y, times=2, scale=3.0), (x + y) * 2 * 3.0, rtol=0, atol=0)
+    torch.testing.assert_close(module({"x": x, "y": y}, times=2, scale=3.0), (x + y) * 2 * 3.0, rtol=0, atol=0)
+
+
+class Helped(nn.Module):
+    """A helper takes a tuple apart, and a mask beside it."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(width, width) for _ in range(3))
+
+    def attend(self, streams, there):
+        q, k, v = streams
+        s = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~there[:, None], float("-inf"))
+        return s.softmax(-1) @ v
+
+    def forward(self, x, items):
+        return self.attend([part(x) for part in self.parts], items)
+
+
+def test_a_mask_beside_a_tuple_is_found():
+    assert [(each.name, role_of(each)) for each in parameters(callee(Helped))] == [("x", ""), ("items", "mask")]

@@ -480,3 +480,52 @@ def test_no_layer_becomes_wide_because_heads_have_a_width_of_their_own():
     sizes = [plan.sizes(probe) for probe in range(4)]
     assert max(each["H"] * each["d"] for each in sizes) < 3000
     assert len({each["d"] for each in sizes}) > 1
+
+
+class Pyramid(nn.Module):
+    """Windows of an image whose sides each stage but the last halves, with heads of its own in each."""
+
+    def __init__(self, img_size=64, patch=4, dim=48, heads=(3, 6), window_size=4):
+        super().__init__()
+        self.cut, self.heads, self.window = nn.Conv2d(3, dim, patch, patch), heads, window_size
+        self.layers = nn.ModuleList(nn.Linear(dim << at, 3 * dim << at) for at in range(len(heads)))
+        self.merge = nn.Linear(4 * dim, 2 * dim)
+
+    def forward(self, img):
+        x = self.cut(img).permute(0, 2, 3, 1)
+        for at, (layer, count) in enumerate(zip(self.layers, self.heads, strict=True)):
+            if at:
+                x = self.merge(torch.cat([x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2]], -1))
+            b, h, w, d = x.shape
+            s = self.window
+            y = x.view(b, h // s, s, w // s, s, d).transpose(2, 3).reshape(-1, s * s, d)
+            q, k, v = layer(y).reshape(len(y), s * s, 3, count, d // count).permute(2, 0, 3, 1, 4)
+            y = ((q @ k.mT).softmax(-1) @ v).transpose(1, 2).reshape(b, h // s, w // s, s, s, d)
+            x = x + y.transpose(2, 3).reshape(b, h, w, d)
+        return x.mean((1, 2))
+
+
+def test_windows_divide_the_sides_of_all_stages():
+    plan = best(Pyramid)
+    for probe in range(-1, 4):
+        sizes = plan.sizes(probe)
+        assert plan.initial(sizes)["img_size"] % (2 * sizes["patch"] * sizes["window_size"]) == 0
+        assert plan.initial(sizes)["dim"] % 6 == 0
+
+
+class Lines(nn.Module):
+    """Images of lines are as high as a kernel behind two halvings."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.cnn = nn.Sequential(nn.Conv2d(1, 8, 3, 2, 1), nn.MaxPool2d(2), nn.Conv2d(8, dim, (5, 1)))
+        self.ask = nn.Linear(dim, dim)
+
+    def forward(self, images):
+        x = self.cnn(images).squeeze(2).mT
+        return (self.ask(x) @ x.mT).softmax(-1) @ x
+
+
+def test_an_image_is_as_high_as_a_kernel_behind_strides():
+    plan = best(Lines)
+    assert {plan.sizes(probe)["h"] for probe in range(4)} == {20}

@@ -286,3 +286,24 @@ SCALED = """class Scaled(nn.Module):
 
 def test_few_tokens_are_no_softmax_over_one():
     assert "softmax-single-entry" not in [kind for kind, _ in blamed_in(HEAD + SCALED, "Scaled")]
+
+
+PEAK = """class Peak(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.ask, self.match, self.hold = (nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, x, mask=None):
+        '''mask: (B, N) bool, False for padding'''
+        if mask is None:
+            mask = torch.ones(x.shape[:2], dtype=torch.bool)
+        s = self.ask(x) @ self.match(x).mT * x.shape[-1] ** -0.5
+        y = s.masked_fill(~mask[:, None], -1e9).softmax(-1) @ self.hold(x)
+        return y.masked_fill(~mask[..., None], {fill}).max(1).values
+"""
+
+
+def test_padding_that_is_zero_when_the_largest_is_taken_is_told():
+    assert found_in(HEAD + PEAK.format(fill='float("-inf")'), "Peak").faults == ()
+    source = HEAD + PEAK.format(fill="0.0")
+    assert blamed_in(source, "Peak") == [("padding-pooled", line_of(source, ".max(1)"))]

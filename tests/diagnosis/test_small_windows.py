@@ -13,8 +13,9 @@ y = w @ v
 """
 
 
-def banded(closed):
-    return HEAD + attend("self.window = window", BAND.format(closed=closed), extra="window")
+def banded(closed, words="the last tokens, a sliding window", extra="window"):
+    source = attend("self.window = window", BAND.format(closed=closed), extra=extra)
+    return HEAD + source.replace("(nn.Module):", f'(nn.Module):\n    """Attends to {words}."""\n', 1)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,22 @@ def test_a_window_to_both_sides_or_to_earlier_keys_is_sound(closed):
 def test_a_window_that_hides_far_earlier_keys_and_no_later_ones_is_told():
     source = banded("ahead >= self.window")
     assert blamed_in(source) == [("causal-missing", line_of(source, "closed = "))]
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        ("what is near", "window"),
+        ("a sliding window", "window, right=None"),
+        ("a sliding window, of both sides", "window, look_ahead=None"),
+    ],
+)
+def test_a_window_whose_sides_are_a_choice_is_sound(words, extra):
+    assert blamed_in(banded("ahead >= self.window", words, extra)) == []
+
+
+def test_half_a_window_is_none_of_one_token():
+    assert found_in(banded("ahead.abs() > (self.window - 1) // 2")).verdict == "sound"
 
 
 def test_no_window_at_all_is_sound():
@@ -71,6 +88,35 @@ def test_a_mask_that_one_layer_changes_for_all_is_told():
 @pytest.mark.parametrize("laid", ["closed = closed | far", "closed = closed.clone().logical_or_(far)"])
 def test_a_mask_that_a_layer_changes_for_itself_is_sound(laid):
     assert found_in(HEAD + SHARED.format(laid=laid)).verdict == "sound"
+
+
+HIDING = """
+class Hide(nn.Module):
+    def forward(self, s):
+        return s.masked_fill_(torch.ones_like(s[0], dtype=torch.bool).triu(1), float("-inf"))
+
+
+class Attend(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.ask, self.match, self.hold = (nn.Linear(width, width) for _ in range(3))
+        self.hide = Hide()
+
+    def forward(self, x):
+        s = self.ask(x) @ self.match(x).mT * x.shape[-1] ** -0.5
+        {made}
+        return w.softmax(-1) @ self.hold(x)
+"""
+
+
+@pytest.mark.parametrize("made", ["w = self.hide(s)", "w = s + self.hide(torch.zeros_like(s))"])
+def test_a_module_that_hides_in_place_is_sound(made):
+    assert found_in(HEAD + HIDING.format(made=made)).verdict == "sound"
+
+
+def test_what_all_layers_hide_alike_is_no_mask_of_one_of_them():
+    source = SHARED.format(laid="closed.logical_or_(far)").replace("if self.is_local:", "if True:")
+    assert "input-modified" not in [kind for kind, _ in blamed_in(HEAD + source)]
 
 
 KEEPER = """
@@ -127,3 +173,42 @@ def test_a_cache_that_a_method_gives_is_decoded_with_beyond_its_window():
     (fault,) = blamed_in(source)
     assert fault[0] == "position-cache"
     assert line_of(source, "begin = ") <= fault[1] <= line_of(source, "own = ")
+
+
+CROSSED = """
+class Heads(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.ask, self.match, self.hold = (nn.Linear(width, width) for _ in range(3))
+
+    def kept(self, x):
+        return self.match(x), self.hold(x)
+
+    def forward(self, x, k, v, closed):
+        s = self.ask(x) @ k.mT * x.shape[-1] ** -0.5
+        return s.masked_fill(closed, float("-inf")).softmax(-1) @ v
+
+
+class Attend(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.own, self.other = Heads(width), Heads(width)
+
+    def forward(self, x, feats, cache=None):
+        k, v = self.own.kept(x)
+        if cache is not None:
+            if "own" in cache:
+                k, v = torch.cat([cache["own"][0], k], 1), torch.cat([cache["own"][1], v], 1)
+            cache["own"] = k, v
+            if "other" not in cache:
+                cache["other"] = self.other.kept(feats)
+        later = torch.ones(x.shape[1], k.shape[1], dtype=torch.bool).triu(k.shape[1] - x.shape[1] + 1)
+        x = x + self.own(x, k, v, later)
+        k, v = self.other.kept(feats) if cache is None else cache["other"]
+        return x + self.other(x, k, v, torch.zeros_like(k[0, :, 0], dtype=torch.bool))
+"""
+
+
+def test_a_memory_that_is_kept_once_is_handed_over_whole():
+    found = found_in(HEAD + CROSSED)
+    assert (found.verdict, found.examined["cache"]) == ("sound", True)

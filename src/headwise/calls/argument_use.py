@@ -11,6 +11,7 @@ from typing import Any
 from headwise.calls.argument_axes import last
 from headwise.calls.function_trees import Written, written
 from headwise.calls.mask_usage import is_used_as_mask, other_names, sign_of
+from headwise.calls.records import placed_arguments
 from headwise.calls.roles import call_role
 from headwise.source import assigned_pairs
 
@@ -29,7 +30,7 @@ RECURRENT: Mapping[str, str] = {
 # what an argument is by a name that others use for something else
 AMBIGUOUS = ("", "adjacency", "flag")
 # what entries of a mask are compared with
-TRUTHS = {"0", "1", "0.0", "1.0", "True", "False"}
+TRUTHS = {"0", "1"}
 # what gives a tensor a further axis
 WIDENED = ("unsqueeze", "view", "reshape")
 
@@ -51,13 +52,20 @@ def arguments_of(
 ) -> list[inspect.Parameter]:
     """The parameters of a function or a method, with what they are used as. owner: the class of a method."""
     every = list(parameters)
-    unknown = tuple(argument.name for argument in every if call_role(argument.name) in (*AMBIGUOUS, "mask"))
+    unknown = tuple(argument.name for argument in every if _may_be_other(argument))
     uses = _uses(owner, inspect.unwrap(getattr(function, "__func__", function)), unknown)
     uses = {**uses, **{name: use for name, use in _states(owner) if any(each.name == name for each in every)}}
     if every and uses.get(every[0].name):
         # the first is what attends
         uses = {name: use for name, use in uses.items() if name != every[0].name}
     return [Argument(argument, uses[argument.name]) if argument.name in uses else argument for argument in every]
+
+
+def _may_be_other(argument: inspect.Parameter) -> bool:
+    """Whether what is done with an argument tells more than its name; what is true or false by default is a flag."""
+    role = call_role(argument.name)
+    is_flag = isinstance(argument.default, bool) or argument.annotation in (bool, "bool")
+    return role in (*AMBIGUOUS, "mask") and not (role == "flag" and is_flag)
 
 
 def role_of(argument: inspect.Parameter) -> str:
@@ -74,10 +82,11 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
         return {}
     by_name = {tree.name: tree for _, tree in reversed(trees)}
     numbered = {name: "segments" for name in names if _is_compared_with_itself(tree, name) or _has_kinds(tree, name)}
-    names = tuple(name for name in names if call_role(name) in AMBIGUOUS)
+    flags = tuple(name for name in names if call_role(name) == "flag")
+    names = tuple(name for name in names if call_role(name) in AMBIGUOUS and name not in flags)
     numbered |= {name: "lengths" for name in names if _is_used(tree, name, by_name, DEEPEST, _ends_tokens)}
     names = tuple(name for name in names if name not in numbered)
-    unknown = (name for name in names if call_role(name) in ("", "flag"))
+    unknown = (name for name in (*names, *flags) if call_role(name) in ("", "flag"))
     out = numbered | {name: "mask" for name in unknown if _is_used(tree, name, by_name, DEEPEST, is_used_as_mask)}
     return out | {name: "" for name in names if _is_in_layer(tree, name, by_name)}
 
@@ -120,16 +129,23 @@ def _is_compared_with_itself(tree: Written, name: str) -> bool:
 
 
 def _has_kinds(tree: Written, name: str) -> bool:
-    """Whether entries of a parameter are asked for two numbers and more, of which one is neither 0 nor 1: of which kind
-    a token is.
+    """Whether entries of a parameter are asked for two whole numbers and more, of which one is neither 0 nor 1, or for
+    names: of which kind a token is.
     """
-    kinds = {
-        ast.unparse(node.comparators[0])
+    compared = [
+        node.comparators[0]
         for node in ast.walk(tree)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq)
         and isinstance(node.left, ast.Name) and node.left.id == name
-    }  # fmt: skip
+    ]  # fmt: skip
+    kinds = {ast.unparse(each) for each in compared if _is_kind(each)}
     return len(kinds) > 1 and not kinds <= TRUTHS
+
+
+def _is_kind(node: ast.expr) -> bool:
+    """Whether what entries are compared with is a whole number or a name."""
+    value = node.operand if isinstance(node, ast.UnaryOp) else node
+    return isinstance(value, ast.Name | ast.Attribute) or type(getattr(value, "value", None)) is int
 
 
 def _is_in_layer(tree: Written, name: str, trees: Mapping[str, Written]) -> bool:
@@ -151,9 +167,7 @@ def _is_used(
         elif isinstance(node, ast.Call) and (handed := _handed(node, names)):
             called = trees.get(last(node.func))
             if called is not None and depth:
-                places = [
-                    argument.arg for argument in (*called.args.posonlyargs, *called.args.args) if argument.arg != "self"
-                ]
+                places = placed_arguments(called)
                 taken = [places[at] if isinstance(at, int) and at < len(places) else str(at) for at in handed]
                 is_used |= any(_is_used(called, name, trees, depth - 1, test) for name in taken)
     return is_used

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import lcm
 from typing import Any
 
 from headwise.calls.plan import Named
@@ -73,6 +74,9 @@ class _Writer:
             for name, symbol in {"d": LEGEND["d"], **self.symbols}.items():
                 if not symbol.equals and symbol.meaning in ("head_width", "width"):
                     self.symbols[name] = replace(symbol, even=True)
+        own_heads = [count for name, counts in self._stages.items() if init_role(name) == "heads" for count in counts]
+        if own_heads and "H" not in self.symbols and variant.bound:
+            self.symbols["d"] = replace(self.symbols.get("d", LEGEND["d"]), times=lcm(*own_heads))
         if self.reading.step > 1:
             self.symbols |= divided(self.symbols, self.reading.step, by_heads=bool(variant.bound))
         if "d" not in self.symbols and self.reading.part:
@@ -167,12 +171,25 @@ class _Writer:
             return {"_tuple": names}
         patch = self._named("patch")
         if role == "image" and patch:
-            self.symbols[param.name] = Named(param.name, "parameter", param.name, equals=f"n*{patch}")
-            return f"n*{patch}"
+            # each stage but the last halves the sides, which windows divide in all of them
+            stages = max((len(counts) for counts in self._stages.values()), default=1)
+            window = self._named("window") if stages > 1 else ""
+            parts = [patch, *([window] if window else []), *([str(2 ** (stages - 1))] if stages > 1 else [])]
+            # windows are several in all stages but the last then
+            side = "*".join([*([] if window else ["n"]), *parts])
+            self.symbols[param.name] = Named(param.name, "parameter", param.name, equals=side)
+            return side
         name = self._symbol(param.name, param.name, "parameter", least=LEAST if role == "length" else 0)
         if role == "length" and patch:
             self.symbols[name] = replace(self.symbols[name], equals=f"n*{patch}")
         return name
+
+    @property
+    def _stages(self) -> dict[str, Sequence[int]]:
+        """The parameters that have a whole number for each of several stages by default."""
+        lists = {name: each for name, each in self.defaults.items() if isinstance(each, tuple | list) and len(each) > 1}
+        roles = {name: init_role(name) for name in lists if all(type(count) is int for count in lists[name])}
+        return {name: lists[name] for name, role in roles.items() if role in ("heads", "layers")}
 
     def _count(self, name: str) -> int:
         """How many sizes a parameter holds: one by default is one, whatever a class inside has; 0: it is not known."""

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from headwise.calls import layouts
 from headwise.calls.angle_repairs import narrowed
-from headwise.calls.bound_symbols import bound_to, free_of
 from headwise.calls.failed_statement import FailedStatement
 from headwise.calls.fixed_arguments import FIXED
-from headwise.calls.length_relations import lengthened, multiples
+from headwise.calls.length_relations import covered_sides, lengthened, multiples
 from headwise.calls.mask_forms import declared_shapes, masks, visible
 from headwise.calls.plan import Plan
 from headwise.calls.rank_repairs import UNPACKED, axes_of, numbered, ranked
@@ -77,8 +76,7 @@ def lessons(
     yield from lengthened(plan, text, sizes)
     yield from ranked(plan, text, at)
     if match := KERNEL.search(text):
-        larger = {"h": f"n+{match[1]}", "w": f"t+{match[2]}"}
-        yield bound_to(plan, {name: each for name, each in larger.items() if name in free_of(plan)})
+        yield from covered_sides(plan, int(match[1]), int(match[2]))
     if match := CHUNKS.search(text):
         yield from multiples(plan, int(match[1]), int(match[2]), sizes)
     if match := SHAPE.search(text):

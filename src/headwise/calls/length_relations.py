@@ -14,13 +14,13 @@ from headwise.calls.plan import Plan, evaluated
 from headwise.calls.roles import init_role
 from headwise.calls.width_repairs import TOKEN_AXES
 
-__all__ = ["halved_sides", "lengthened", "multiples", "strided_sides"]
+__all__ = ["covered_sides", "halved_sides", "lengthened", "multiples", "strided_sides"]
 
 # an entry that an axis does not have
 PAST = re.compile(r"index (\d+) is out of bounds for dimension \d+ with size (\d+)")
 # a sample of which nothing is left
 SHORT = re.compile(r"Length of all samples has to be greater than 0|Cannot pack empty tensors")
-# by what sides are divided that are halved up to four times
+# by what sides are divided that are halved up to four times, and lengths of which much is put together
 HALVINGS, LENGTHS = (2, 4, 8, 16), (16, 32)
 
 
@@ -64,6 +64,25 @@ def halved_sides(plan: Plan) -> Iterator[Plan]:
             yield bound_to(plan, {"h": f"n*{factor}", "w": f"m*{factor}"})
         elif "n" in free and any(equals.startswith("n*") for equals in bound):
             yield with_times(plan, "n", factor)
+
+
+def covered_sides(plan: Plan, height: int, width: int) -> Iterator[Plan]:
+    """Sides of an image that a kernel of so many places covers: some more than it, or just it behind all strides."""
+    free = free_of(plan)
+    larger = {"h": f"n+{height}", "w": f"t+{width}"}
+    yield bound_to(plan, {name: each for name, each in larger.items() if name in free})
+    built = plan.build(plan.sizes(-1)) if {"h", "w"} <= set(free) else None
+    layers = built.modules() if isinstance(built, nn.Module) else ()
+    strides = [_both(each.stride) for each in layers if isinstance(each, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d)]
+    down, across = (prod(each[side] for each in strides) for side in (0, 1))
+    if down * across > 1:
+        tall = replace(plan, symbols=tuple(
+            replace(s, fixed=height * down) if s.name == "h" else s for s in plan.symbols))  # fmt: skip
+        yield with_times(tall, "w", width * across)
+
+
+def _both(stride: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (stride, stride) if isinstance(stride, int) else stride
 
 
 def strided_sides(plan: Plan, sizes: Mapping[str, int]) -> Iterator[Plan]:

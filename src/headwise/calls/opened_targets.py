@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from headwise.calls.function_trees import written_tree
 from headwise.calls.records import RecordArgument, records_of
@@ -31,22 +32,32 @@ def opened(target: Any, call: Mapping[str, Any] | None = None) -> Any:
     kind = type(target) if isinstance(target, nn.Module) else target
     is_module = isinstance(kind, type) and issubclass(kind, nn.Module)
     function = kind.forward if is_module else kind
-    if not inspect.isfunction(function) or (kind is not target and "forward" in vars(target)):
+    is_watched = is_module and (
+        type(kind) is not type or any("__init_subclass__" in vars(base) for base in kind.__mro__[:-1])
+    )
+    if not inspect.isfunction(function) or is_watched or (kind is not target and "forward" in vars(target)):
         return target
     records = _records(function, kind if is_module else None)
-    if not records or any(record.name in (call or {}) for record in records):
+    if not records or any(record.name in (call or {}) for record in records) or _clash(function, records):
         return target
     opening = _opening(function, records)
     if not is_module:
         return opening
     shown = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    kind_of_class: Any = type(kind)
-    new = kind_of_class(kind.__name__, (kind,), {**shown, "forward": opening})
+    new: Any = type(kind.__name__, (kind,), {**shown, "forward": opening})
     if isinstance(target, type):
         return new
     shared = copy.copy(target)
     shared.__class__ = new
     return shared
+
+
+def _clash(function: Callable[..., Any], records: Sequence[RecordArgument]) -> bool:
+    """Whether a part is called as another one, or as an argument."""
+    opened_names = {record.name for record in records}
+    names = [name for name in inspect.signature(function).parameters if name not in opened_names]
+    names += [part for record in records for part in record.parts]
+    return len(set(names)) < len(names)
 
 
 def _records(function: Callable[..., Any], kind: type | None) -> tuple[RecordArgument, ...]:
@@ -90,17 +101,32 @@ def _opening(function: Callable[..., Any], records: Sequence[RecordArgument]) ->
 
     @functools.wraps(function)
     def call_with_records(*args: Any, **options: Any) -> Any:
-        if any(name in options for name in by_name):
+        if _is_as_written(signature, by_name, args, options):
             # as the code calls itself
             return function(*args, **options)
-        bound = opened_signature.bind(*args, **options).arguments
-        packed = {name: _packed(by_name[name], bound, function) if name in by_name else bound[name]
-                  for name in signature.parameters if name in by_name or name in bound}  # fmt: skip
-        return function(**packed)
+        given = opened_signature.bind(*args, **options).arguments
+        values = {
+            name: _packed(by_name[name], given, function) if name in by_name else given[name]
+            for name in signature.parameters
+            if name in by_name or name in given
+        }
+        bound = inspect.BoundArguments(signature, OrderedDict(values))
+        return function(*bound.args, **bound.kwargs)
 
     opened_signature = signature.replace(parameters=_apart(signature, by_name))
     call_with_records.__signature__ = opened_signature  # type: ignore[attr-defined]
     return call_with_records
+
+
+def _is_as_written(
+    signature: inspect.Signature, records: Mapping[str, RecordArgument], args: tuple[Any, ...], options: dict[str, Any]
+) -> bool:
+    """Whether a call hands over the records themselves."""
+    try:
+        given = signature.bind(*args, **options).arguments
+    except TypeError:
+        return False
+    return not any(isinstance(given.get(name), Tensor) for name in records)
 
 
 def _apart(signature: inspect.Signature, records: Mapping[str, RecordArgument]) -> list[inspect.Parameter]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import keyword
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from headwise.calls.roles import call_role
 
-__all__ = ["RecordArgument", "opened_tree", "records_of"]
+__all__ = ["RecordArgument", "opened_tree", "placed_arguments", "records_of"]
 
 # what a mapping gives for a key, and another value where it is missing
 BY_KEY = ("get",)
@@ -28,7 +29,8 @@ DEEPEST = 3
 @dataclass(frozen=True)
 class RecordArgument:
     """A parameter that is a collection of named parts. way: how they are read: "key" of a mapping, "attribute" of an
-    object, "place" in a tuple. parts: their names in the order of the code. needed: those without which it raises.
+    object, "class" of an object whose class is known, "place" in a tuple. parts: their names in the order of the code.
+    needed: those without which it raises.
     """
 
     name: str
@@ -59,18 +61,20 @@ def records_of(
     [('batch', 'key', ('ids', 'mask'))]
     """
     names = _required(tree)
-    out = []
+    out: list[RecordArgument] = []
     for name in names:
         reads = _reads(tree, name, methods or {}, DEEPEST)
         ways = {read.way for read in reads or () if read.way}
         told = [read for read in reads or () if read.part]
         parts = tuple(dict.fromkeys(part for read in told for part in read.part.split()))
         is_whole = len(ways) == 1 and (ways != {"place"} or len({read.part for read in told}) == 1)
-        is_whole = is_whole and all(part.isidentifier() for part in parts) and not set(parts) & set(names)
+        is_whole = is_whole and (ways != {"place"} or len(parts) == len(told[0].part.split()))
+        is_whole = is_whole and all(_is_name(part) for part in parts) and not set(_named_arguments(tree)) & set(parts)
         if is_whole and not any(call_role(part) in KEPT for part in (name, *parts)):
             optional = {read.part for read in told if not read.is_needed}
             out.append(RecordArgument(name, ways.pop(), parts, frozenset(parts) - optional))
-    return tuple(out)
+    parts_of_all = [part for record in out for part in record.parts]
+    return tuple(out) if len(set(parts_of_all)) == len(parts_of_all) else ()
 
 
 def opened_tree(tree: ast.FunctionDef) -> ast.FunctionDef:
@@ -78,7 +82,24 @@ def opened_tree(tree: ast.FunctionDef) -> ast.FunctionDef:
     records = {record.name: record for record in records_of(tree)}
     if not records or tree.name == "__init__":
         return tree
-    return _Opening(records).visit(copy.deepcopy(tree))  # type: ignore[no-any-return]
+    opened: ast.FunctionDef = _Opening(records).visit(copy.deepcopy(tree))
+    opened.written_arguments = placed_arguments(tree)  # type: ignore[attr-defined]
+    return opened
+
+
+def placed_arguments(tree: ast.FunctionDef) -> list[str]:
+    """The names of the arguments by place, as they are written, without `self`."""
+    written: list[str] | None = getattr(tree, "written_arguments", None)
+    every = [argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args)]
+    return [name for name in (every if written is None else written) if name != "self"]
+
+
+def _named_arguments(tree: ast.FunctionDef) -> list[str]:
+    return [argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)]
+
+
+def _is_name(part: str) -> bool:
+    return part.isidentifier() and not keyword.iskeyword(part) and part.strip("_") != ""
 
 
 class _Opening(ast.NodeTransformer):
@@ -88,12 +109,15 @@ class _Opening(ast.NodeTransformer):
         self._records = records
 
     def visit_arguments(self, node: ast.arguments) -> ast.arguments:
-        node.args = [
+        node.posonlyargs, node.args = self._apart(node.posonlyargs), self._apart(node.args)
+        return node
+
+    def _apart(self, every: list[ast.arg]) -> list[ast.arg]:
+        return [
             ast.copy_location(ast.arg(name), argument)
-            for argument in node.args
+            for argument in every
             for name in (self._records[argument.arg].parts if argument.arg in self._records else (argument.arg,))
         ]
-        return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         if isinstance(node.value, ast.Name) and node.value.id in self._records:
@@ -148,8 +172,7 @@ def _read_in(
             out.append(read)
         elif read.method in by_name and depth:
             called = by_name[read.method]
-            names = [argument.arg for argument in (*called.args.posonlyargs, *called.args.args)]
-            names = [argument for argument in names if argument != "self"]
+            names = placed_arguments(called)
             is_placed = isinstance(read.place, int) and read.place < len(names)
             inner = _read_in(called, names[int(read.place)] if is_placed else str(read.place), methods, depth - 1)
             if inner is None:

@@ -96,7 +96,7 @@ INIT: Mapping[str, str] = {
         "pf_dim ffn_num_hiddens ff_hidden mlp_hidden ff_size feedforward_dim feed_forward_dim d_mlp"
     ),
     "layers": (
-        "num_layers n_layers n_layer layers depth num_blocks n_blocks nlayers num_hidden_layers num_layer n_blk"
+        "num_layers n_layers n_layer layers depth depths num_blocks n_blocks nlayers num_hidden_layers num_layer n_blk"
     ),
     "place": "layer_idx layer_id layer_index idx layer layer_number layer_num i index block_idx",
     "bias": "bias qkv_bias use_bias attn_bias attention_bias proj_bias qk_bias add_bias out_bias",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headwise.calls import call_role
-from headwise.dataflow import AttentionOps, MarkedOp, Run, chain_of, place_of, source_of
+from headwise.dataflow import AttentionOps, MarkedOp, Marks, Run, chain_of, place_of, source_of
 from headwise.diagnosis.observation import Observation, changed
 
 __all__ = ["is_shifted", "misplaced", "unshifted"]
@@ -96,7 +96,7 @@ def _columns(run: Run, entry: MarkedOp) -> Tensor | None:
     joint, product_marks = entry.joint, entry.output_marks[0] if entry.output_marks else None
     if joint is None or product_marks is None or not joint.summed:
         return None
-    if product_marks.kind == "pair" and _is_of_table(run, product_marks.arrays["y"]):
+    if product_marks.kind == "pair" and _is_of_table(run, product_marks):
         return place_of(product_marks.arrays["y"]).double() + 1
     if product_marks.kind != "token":
         return None
@@ -115,12 +115,15 @@ def _columns(run: Run, entry: MarkedOp) -> Tensor | None:
     return (torch.arange(shape[axes[0]]).double() + 1).view(line).expand(shape)
 
 
-def _is_of_table(run: Run, tokens: Tensor) -> bool:
-    """Whether tokens are the rows of a table of places that a call is given, and no more than twice those of another
-    input: one for each distance.
+def _is_of_table(run: Run, pairs: Marks) -> bool:
+    """Whether the second tokens of pairs are the rows of a table of places that a call is given, more than there are
+    queries and at most twice as many: one for each distance.
     """
-    names = {name for name, source in run.sources.items() if bool((source_of(tokens) == source).all())}
-    return bool(names) and all(call_role(name) == "encoding" for name in names)
+    queries, rows = (int(place_of(pairs.arrays[name]).max()) + 1 for name in "xy")
+    sources = source_of(pairs.arrays["y"])
+    names = {name for name, source in run.sources.items() if bool((sources == source).all())}
+    is_place = bool(names) and all(call_role(name) == "encoding" for name in names)
+    return is_place and queries < rows <= 2 * queries
 
 
 def _are_same_queries(run: Run, attention: AttentionOps, product: MarkedOp) -> bool:

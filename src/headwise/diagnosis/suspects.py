@@ -44,12 +44,16 @@ class Scaled:
 
 @dataclass(frozen=True, eq=False)
 class Hiding:
-    """A stand-in for a softmax that first hides scores. open: True where they stay."""
+    """A stand-in for a softmax that first hides scores. open: True where they stay. Scores of another shape, as of a
+    layer with other heads on the same line, are left as they are.
+    """
 
     function: Callable[..., Any]
     open: Tensor
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        if args[0].ndim == self.open.ndim and args[0].shape != self.open.shape:
+            return self.function(*args, **options)
         return self.function(args[0].masked_fill(~self.open, float("-inf")), *args[1:], **options)
 
 

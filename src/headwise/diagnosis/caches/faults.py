@@ -58,7 +58,7 @@ def remember(exams: Sequence[Examination]) -> None:
     # a memory that is as long as what is decoded would grow with it
     apart = next((each for each in exams if each.plan.setting == "cross" and each.is_understood), None)
     plan = _alone(exam, exam.free)
-    plan = apart.free if apart is not None and _has_memory(plan) else plan
+    plan = apart.free if apart is not None and _has_memory(plan, apart.free) else plan
     symbol = next((each for each in plan.symbols if each.name == "L"), None)
     is_free = symbol is not None and not symbol.equals and symbol.fixed is None
     if not is_free or not any("L" in axes_of(each) for each in plan.call.values()):
@@ -118,10 +118,12 @@ def _alone(exam: Examination, plan: Plan) -> Plan:
     return alone if exam.run(plan=alone).failure is None else plan
 
 
-def _has_memory(plan: Plan) -> bool:
-    """Whether a memory comes, keys and values in one, that has as many tokens as there are queries."""
-    roles = {call_role(name): each for name, each in plan.call.items()}
-    return "key" in roles and "value" not in roles and "L" in axes_of(roles["key"])
+def _has_memory(plan: Plan, apart: Plan) -> bool:
+    """Whether one argument, keys and values in one, has as many tokens as there are queries, and might have others, as
+    another plan gives it.
+    """
+    names = [name for name, given in plan.call.items() if not name.startswith("_") and "L" in axes_of(given)]
+    return len([name for name in names if "S" in axes_of(apart.call.get(name))]) == 1
 
 
 def _decoder(exam: Examination, plan: Plan) -> Decoder:

@@ -42,6 +42,8 @@ from headwise.source import Span, is_left, written_in
 
 __all__ = ["order_suspects"]
 
+# what lays something over scores
+LAID = frozenset({"masked_fill", "masked_fill_", "where", "__setitem__", "tril", "triu", "mul", "add", "add_"})
 # a score that leaves next to nothing beside one of 0, and from how many scores a rule is read
 HIDES, FEW = -9.0, 3
 # below it no score of numbers near 1 lies
@@ -191,17 +193,7 @@ def _closer(attention: AttentionOps) -> MarkedOp:
         return filling
     for entry in attention.path:
         others = [m is None for m in entry.given]
-        if entry.last in (
-            "masked_fill",
-            "masked_fill_",
-            "where",
-            "__setitem__",
-            "tril",
-            "triu",
-            "mul",
-            "add",
-            "add_",
-        ) and any(others):
+        if entry.last in LAID and any(others):
             return entry
         if entry.last in ("tril", "triu"):
             return entry

@@ -43,6 +43,12 @@ CONDITIONAL = re.compile(
 FILLS, FAR = frozenset({"masked_fill", "masked_fill_", "where"}), -1e3
 # a field of a config that says so of the attention
 FLAG = re.compile(r"(?:is_|use_)?(?:causal|autoregressive)(?:_(?:mask|attention|attn))?$")
+# what a window of what came before is spoken of with; what is called so leaves a choice of its sides
+BEFORE = re.compile(
+    r"sliding|causal|autoregressive|previous|preceding|earlier|(?:before|past)\b|language model|因果|滑动",
+    re.IGNORECASE,
+)
+SIDED = re.compile(r"left|right|ahead|future|backward|forward", re.IGNORECASE)
 # a mask of keys alone says nothing of their order
 PADDING = re.compile(r"pad|valid|len|key_mask|mask_k", re.IGNORECASE)
 
@@ -115,15 +121,20 @@ def wants_causal_of(run: Run, attention: AttentionOps) -> bool:
 
 
 def hides_earlier_alone(run: Run, visible: Tensor) -> bool:
-    """Whether a class that is built with a window, and takes no mask that could hide more, hides earlier keys that are
-    beyond it, and no later ones.
+    """Whether a class that speaks of a window of what came before, takes no mask that could hide more, and leaves no
+    choice of its sides, hides earlier keys that are beyond a distance, and no later ones.
     """
-    if not run.plan.windows or _takes_mask(run):
+    kind = type(run.target)
+    if not run.plan.windows or _takes_mask(run) or not isinstance(run.target, nn.Module):
+        return False
+    names = [parameter.name for parameter in (*parameters(kind), *parameters(run.target.forward))]
+    if any(_says_causal(name) or SIDED.search(name) for name in names):
         return False
     i, j = (torch.arange(size) for size in visible.shape)
     distance = i[:, None] - j
     farthest = int(distance[visible].max()) if bool(visible.any()) else 0
-    return 0 < farthest < int(distance.max()) and torch.equal(visible, distance <= farthest)
+    is_window = 0 < farthest < int(distance.max()) and torch.equal(visible, distance <= farthest)
+    return is_window and any(BEFORE.search(line) for line in (kind.__name__, *spoken(kind)))
 
 
 def is_under_square(attention: AttentionOps) -> bool:

@@ -49,23 +49,35 @@ def changed_arguments(run: Run) -> list[Suspect]:
 
 
 def changed_masks(run: Run) -> list[Suspect]:
-    """A mask that one layer changes in place, and that hides keys in another layer after it: what was made for one
-    attention is laid over all.
+    """A mask that one layer is handed, lays over its own scores and changes in place, and that hides keys in another
+    layer after it, which does not change it: what was made for one attention is laid over all.
     """
     for entry in run.seen:
         layer = entry.operation.module
-        for before in entry.inputs if layer else ():
-            if before.number not in entry.operation.writes or not _is_of_outside(run, entry, before.storage):
+        for before, marks in zip(entry.inputs, entry.given, strict=True) if layer else ():
+            is_written = before.number in entry.operation.writes and (marks is None or marks.kind != "pair")
+            if not is_written or not _is_of_outside(run, entry, before.storage):
                 continue
             after = next((output.value for output in entry.outputs if output.storage == before.storage), None)
             if after is None or before.value is None or not _hides_more(before.value, after):
                 continue
-            others = (other for other in run.seen if other.at > entry.at and not _is_within(other, layer))
-            if any(other.pair is not None and before.storage in _storages(other) for other in others):
+            users = [
+                op for op in run.seen if op.at > entry.at and op.pair is not None and before.storage in _storages(op)
+            ]
+            others = [op for op in users if not _is_within(op, layer) and not _writes(run, op, before.storage)]
+            if others and any(_is_within(op, layer) for op in users):
                 name = FIRST.match(entry.span.source)
                 said = {"name": name[0] if name else "mask"}
                 return [Suspect("input-modified", entry.span, said=said, proved=True)]
     return []
+
+
+def _writes(run: Run, user: MarkedOp, storage: int) -> bool:
+    """Whether the module of an operation changes a tensor itself."""
+    written = (op for op in run.seen if op.operation.module == user.operation.module)
+    return any(
+        tensor.storage == storage and tensor.number in op.operation.writes for op in written for tensor in op.inputs
+    )
 
 
 def _is_of_outside(run: Run, entry: MarkedOp, storage: int) -> bool:
@@ -83,7 +95,7 @@ def _storages(entry: MarkedOp) -> set[int]:
 
 
 def _hides_more(before: Tensor, after: Tensor) -> bool:
-    """Whether a mask closes entries after a change that it left open before."""
+    """Whether a mask is another after a change: one of true and false at all, one that is added where it hides more."""
     if before.shape != after.shape or before.ndim < 2:
         return False
     if before.dtype is torch.bool:

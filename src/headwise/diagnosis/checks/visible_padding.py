@@ -76,7 +76,52 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
         return [Suspect("mask-inverted" if is_turned else "padding-attended", place, said=values, proved=True)]
     if suspects := _shown_later(run, name, hidden):
         return suspects
-    return [] if length in run.output.shape else _suspects(run, again, name, _differs_where(hidden), "hidden")
+    if length in run.output.shape:
+        return []
+    found = _suspects(run, again, name, _differs_where(hidden), "hidden")
+    return found or _without_padding(plan, rerun, name, letter, length)
+
+
+def _without_padding(plan: Plan, rerun: Callable[..., Run], name: str, letter: str, length: int) -> list[Suspect]:
+    """The same where the hidden tokens are other numbers than theirs when they are pooled, as 0: proved by a run
+    without them. letter: the symbol of the tokens.
+    """
+    if length <= PADS + 1:
+        return []
+
+    def changed(*, is_trimmed: bool) -> Run:
+        def change(_: Any, options: dict[str, Any]) -> None:
+            for argument, value in options.items():
+                axes = _axes(plan, argument)
+                if isinstance(value, Tensor) and letter in axes and is_trimmed and argument != plan.mask:
+                    options[argument] = value.narrow(axes.index(letter), 0, length - PADS).contiguous()
+            options[plan.mask] = _hiding_last(plan, options[plan.mask], length, is_trimmed=is_trimmed)
+
+        again: Run = rerun(plan=plan, more_change=change)
+        return again
+
+    padded, alone = changed(is_trimmed=False), changed(is_trimmed=True)
+    return _suspects(padded, alone, name, _is_shorter, "trimmed")
+
+
+def _axes(plan: Plan, name: str) -> list[str]:
+    """The axes of an argument, of token numbers too."""
+    spec = plan.call.get(name)
+    shape = spec.get("_ids", []) if isinstance(spec, Mapping) else spec
+    return [str(axis) for axis in shape] if isinstance(shape, list) else []
+
+
+def _hiding_last(plan: Plan, mask: Tensor, length: int, *, is_trimmed: bool) -> Tensor:
+    """A mask that hides the last tokens of each sample, or of as many tokens as are left without them, and no other."""
+    declared = plan.call["_mask"]
+    if declared["means"] == "lengths":
+        most = length - PADS
+        return torch.full_like(mask, most if not declared.get("share") else (1 if is_trimmed else most / length))
+    axis = max(at for at, each in enumerate(declared["shape"]) if str(each) not in ("B", "1"))
+    seen, hidden = (1, 0) if declared["means"] == "attend" else (0, 1)
+    out = torch.full_like(mask, seen)
+    out.narrow(axis, length - PADS, PADS).fill_(-math.inf if declared["means"] == "additive" else hidden)
+    return out.narrow(axis, 0, length - PADS).contiguous() if is_trimmed else out
 
 
 def visible_pads(exam: Any, free: Run) -> list[Suspect]:
@@ -191,7 +236,7 @@ def _pool(run: Run, again: Run, length: int, differs: Callable[[Tensor, Tensor],
         before, after = first.inputs[0].value, second.inputs[0].value
         if before is None or after is None or before.ndim != len("btf") or before.ndim != after.ndim:
             continue
-        if distance(first.outputs[0].value, second.outputs[0].value) in (0.0, math.inf):
+        if not NEAR < distance(first.outputs[0].value, second.outputs[0].value) < math.inf:
             continue
         if differs(before, after):
             return first.span

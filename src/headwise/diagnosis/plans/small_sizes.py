@@ -25,7 +25,7 @@ LEAST, ROOM = 27, 3
 MOST, SIDES = 60_000, (5, 6, 7, 8, 9)
 FEW = {"n": 2, "m": 6}
 # tokens are more than a window is wide
-WINDOW = 2
+WINDOW = 3
 WORD = re.compile(r"\w+")
 WANTED = {
     "batch": 4,
