@@ -24,7 +24,7 @@ LONGEST = 250_000
 # signs of an error's own words that are told
 MOST = 160
 # without these nothing can be said to be sound
-NEEDED = frozenset({"call", "heads", "weights", "causal", "scale", "comparison"})
+NEEDED = frozenset({"call", "heads", "weights", "causal", "scale", "comparison", "proof"})
 # nor without these, which are not begun when the budget is over
 ASKED = frozenset({"mask", "laws"})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -61,7 +61,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import weighed_sums
 from headwise.recording import Site
 
-__all__ = ["law_suspects", "model_suspects", "shown_suspects"]
+__all__ = ["found_by_laws", "law_suspects", "shown_suspects"]
 
 # as they are told where none could be tried
 LAWS = ("training", "gradients", "dropout", "samples", "arguments kept", "second call", "state_dict")
@@ -175,6 +175,19 @@ def model_suspects(exam: Examination) -> list[Suspect]:
     out = out or exam.checks.all("inputs", run.fact, ignored_inputs, run, free)
     out = out or ([] if exam.suspects else _of_repeated_calls(exam, run, free))
     return out or _of_backward(exam, run)
+
+
+def found_by_laws(exam: Examination, shown: Sequence[Suspect], *, is_shown: bool) -> list[Suspect]:
+    """What the laws find, which is put right, beside what one run has shown. is_shown: the classes inside show the
+    rest.
+    """
+    suspects = exam.checks.all("laws", model_suspects if is_shown else law_suspects, exam)
+    known = {(suspect.general, suspect.span) for suspect in suspects}
+    suspects += [suspect for suspect in shown if (suspect.general, suspect.span) not in known]
+    laws = [suspect for suspect in suspects if (suspect.general, suspect.span) not in exam.tried]
+    for suspect in laws:
+        exam.repair(suspect)
+    return laws
 
 
 def shown_suspects(exam: Examination) -> list[Suspect]:

@@ -167,6 +167,9 @@ def _proved(exam: Any, suspect: Suspect, goal: Goal, broken: set[tuple[str, obje
     if there.failure is not None:
         raised = type(there.failure.error).__name__
         return replace(suspect, proved=True, evidence=raised, said={**values, "how": f"raised_{values['how']}"})
+    if not met and bool(final.output.isnan().any()) and not _has_nan(there.output):
+        # what leaves no number where there was one puts nothing right
+        return replace(suspect, proved=False)
     wanted = goal.output if met and goal.output is not None else final.output
     error = distance(there.output, wanted)
     if error > near(wanted):
@@ -174,6 +177,10 @@ def _proved(exam: Any, suspect: Suspect, goal: Goal, broken: set[tuple[str, obje
     if is_law:
         return replace(suspect, proved=True, evidence="law", said={**values, "how": "law"})
     return replace(suspect, proved=False)
+
+
+def _has_nan(output: Tensor | None) -> bool:
+    return output is not None and bool(output.isnan().any())
 
 
 def _is_leaking(exam: Any) -> bool:

@@ -25,7 +25,7 @@ from headwise.diagnosis.coverage import Missed, unfollowed
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.examined_parts import UNREAD, examined_parts
 from headwise.diagnosis.findings import findings_of, merged
-from headwise.diagnosis.laws import law_suspects, model_suspects, shown_suspects
+from headwise.diagnosis.laws import found_by_laws, law_suspects, shown_suspects
 from headwise.diagnosis.modules import apart, holds_numbers
 from headwise.diagnosis.plans.input_layouts import fails_apart, is_better, tells_no_layout, turned_calls
 from headwise.diagnosis.plans.settings import Settings, settings
@@ -203,7 +203,7 @@ def _examinations(
         # what one run shows is asked before the budget goes to the classes inside
         shown = [] if whole is None else last.checks.all("laws", shown_suspects, last)
         is_shown = whole is not None and last.checks("classes", False, whole.holds, out)
-        laws = _found_by_laws(last, shown, is_shown=is_shown)
+        laws = found_by_laws(last, shown, is_shown=is_shown)
         for exam in out:
             exam.checks("proof", None, _prove, exam, [*spread, *laws] if exam is last else [])
             if exam.is_understood:
@@ -218,19 +218,6 @@ def _examinations(
         out += last.checks.all("sizes", _at_own_sizes, calls, out, user_files, checks)
         tell_once(out)
     return out
-
-
-def _found_by_laws(exam: Examination, shown: Sequence[Suspect], *, is_shown: bool) -> list[Suspect]:
-    """What the laws find, which is put right, beside what one run has shown. is_shown: the classes inside show the
-    rest.
-    """
-    suspects = exam.checks.all("laws", model_suspects if is_shown else law_suspects, exam)
-    known = {(suspect.general, suspect.span) for suspect in suspects}
-    suspects += [suspect for suspect in shown if (suspect.general, suspect.span) not in known]
-    laws = [suspect for suspect in suspects if (suspect.general, suspect.span) not in exam.tried]
-    for suspect in laws:
-        exam.repair(suspect)
-    return laws
 
 
 def _repaired_rows(exam: Examination) -> list[Suspect]:
@@ -276,7 +263,12 @@ def _at_sizes(
 
 
 def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
-    """Measure what was found, against what the output should be."""
+    """Measure what was found, against what the output should be; what was found is measured late too, as it would be
+    taken back unproved.
+    """
+    if exam.checks.budget.is_over and not exam.suspects:
+        exam.examined["ideal"] = Missed("doctor.missed.no_budget")
+        return
     goal = exam.checks("ideal", Goal(None), goal_of, exam)
     met = goal.is_met_by(exam.run().output)
     exam.examined["ideal"] = met or Missed(f"doctor.missed.{'torch_layer' if holds_layers(exam.run()) else 'no_ideal'}")

@@ -45,6 +45,9 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
     for a, with_mask, without in pairs:
         if with_mask is None or without is None or with_mask.weights.shape != without.weights.shape:
             continue
+        if not any(torch.equal(getattr(with_mask, axis), getattr(without, axis)) for axis in ("row", "column")):
+            # the mask decides which tokens come together, as where they are sorted, and not only which are hidden
+            continue
         # what is packed has no padding left: which key is which, the run that has none tells
         with_mask = replace(without, weights=with_mask.weights)
         if (sources and int(with_mask.source.max()) not in sources) or _is_other_half(masked, a, pairs):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from headwise.calls import parameters
-from headwise.dataflow import MarkedOp, Run
+from headwise.dataflow import Manner, MarkedOp, Run
 from headwise.dataflow import run as run_plan
 from headwise.diagnosis.plans.small_sizes import distinct
 from headwise.diagnosis.suspects import Suspect
@@ -41,12 +42,17 @@ def single_entries(run: Run) -> list[Suspect]:
 
 
 def _wider_with_more(run: Run) -> set[Span]:
-    """The softmaxes that have several entries where there are more tokens: these may have been halved several times."""
+    """The softmaxes that have several entries where there are more tokens: these may have been halved several times.
+    Where such a call fails, which have is not known of any.
+    """
     lengths = {name: MORE * run.sizes[name] for name in ("L", "S") if name in run.sizes}
-    longer = run_plan(
-        run.plan, sizes=distinct(run.plan, {**run.sizes, **lengths}), own=tuple({entry.span.file for entry in run.seen})
-    )
-    softmaxes = ((entry, _axis(entry)) for entry in longer.seen if entry.last in SOFTMAXES)
+    sizes = distinct(run.plan, {**run.sizes, **lengths})
+    weights = run.target.parameters() if isinstance(run.target, nn.Module) else ()
+    dtype = next((weight.dtype for weight in weights if weight.is_floating_point()), torch.float64)
+    longer = run_plan(run.plan, Manner(dtype), sizes=sizes, own=tuple({entry.span.file for entry in run.seen}))
+    softmaxes = [(entry, _axis(entry)) for entry in longer.seen if entry.last in SOFTMAXES]
+    if longer.failure is not None:
+        return {entry.span for entry in run.seen}
     return {entry.span for entry, axis in softmaxes if axis is not None and entry.inputs[0].shape[axis] > 1}
 
 
