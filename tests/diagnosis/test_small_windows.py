@@ -212,3 +212,35 @@ class Attend(nn.Module):
 def test_a_memory_that_is_kept_once_is_handed_over_whole():
     found = found_in(HEAD + CROSSED)
     assert (found.verdict, found.examined["cache"]) == ("sound", True)
+
+
+LAID = """
+far = (places[:, None] - places).abs() >= self.window
+{joined}
+y = (q @ k.mT * self.part ** -0.5 + attention_mask).softmax(-1) @ v
+"""
+LOW = "torch.finfo(q.dtype).min"
+
+
+def laid(joined):
+    lines = "places = torch.arange(long)\n" + LAID.format(joined=joined)
+    return HEAD + attend("self.window = window", lines, extra="window", given="attention_mask")
+
+
+JOINED = {
+    "filled with a lowest number": f"attention_mask = attention_mask.masked_fill(far, {LOW})",
+    "added, times a lowest number": f"attention_mask = attention_mask + far.to(q.dtype) * {LOW}",
+    "filled, in the scores": f"attention_mask = attention_mask + torch.zeros(long, long).masked_fill(far, {LOW})",
+}
+
+
+@pytest.mark.parametrize("joined", JOINED.values(), ids=JOINED)
+def test_a_mask_and_a_window_that_leave_some_queries_nothing_together_are_softmax_by_the_definition(joined):
+    found = found_in(laid(joined))
+    assert (found.verdict, found.examined["comparison"]) == ("sound", "softmax(q·kᵀ/√d)")
+
+
+def test_queries_that_weigh_all_keys_alike_follow_no_softmax_of_scores_where_nothing_hides_their_keys():
+    scaled = "* (places[:, None] < 2) + attention_mask)"
+    source = laid(JOINED["filled with a lowest number"]).replace("+ attention_mask)", scaled)
+    assert found_in(source).examined["comparison"] != "softmax(q·kᵀ/√d)"

@@ -218,7 +218,9 @@ def _scaled(node: ast.AST) -> Iterator[ast.expr]:
 
 def _scaled_sign(node: ast.AST, name: str) -> int:
     """The sign with which a name is multiplied by a large number; 0: it is not."""
-    signs = [sign_of(each, name) for each in _scaled(node)]
+    # beside a mask that is added as it is, another may be scaled
+    scaled = [each for each in _scaled(node) if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(each))]
+    signs = [sign_of(each, name) for each in scaled]
     return next((sign for sign in signs if sign), sign_of(node, name) if signs else 0)
 
 

@@ -8,7 +8,6 @@ import keyword
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from torch import Tensor
 
@@ -150,14 +149,9 @@ def _required(tree: ast.FunctionDef) -> list[str]:
 def _reads(
     tree: ast.FunctionDef, name: str, methods: Mapping[str, ast.FunctionDef], depth: int
 ) -> tuple[_Read, ...] | None:
-    """What a function reads of a parameter; None: it uses it in another way too."""
-    return _read_in(tree, name, tuple(methods.items()), depth)
-
-
-@lru_cache(maxsize=512)
-def _read_in(
-    tree: ast.FunctionDef, name: str, methods: tuple[tuple[str, ast.FunctionDef], ...], depth: int
-) -> tuple[_Read, ...] | None:
+    """What a function reads of a parameter; None: it uses it in another way too. Without methods it is not asked what
+    those read that it hands the parameter to.
+    """
     uses = sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
     # a method of an object is no part of it
     methods_of = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
@@ -166,19 +160,18 @@ def _read_in(
     if not reads or len(reads) != uses:
         return None
     out: list[_Read] = []
-    by_name = dict(methods)
     for _, read in reads:
         if read.part:
             out.append(read)
-        elif read.method in by_name and depth:
-            called = by_name[read.method]
+        elif read.method in methods and depth:
+            called = methods[read.method]
             names = placed_arguments(called)
             is_placed = isinstance(read.place, int) and read.place < len(names)
-            inner = _read_in(called, names[int(read.place)] if is_placed else str(read.place), methods, depth - 1)
+            inner = _reads(called, names[int(read.place)] if is_placed else str(read.place), methods, depth - 1)
             if inner is None:
                 return None
             out += inner
-        elif by_name:
+        elif methods:
             return None
     return tuple(out)
 

@@ -196,9 +196,9 @@ def shown_suspects(exam: Examination) -> list[Suspect]:
     if run.record.failure is not None:
         return []
     kinds = {suspect.general for suspect in exam.suspects}
-    out = [suspect for name, check in ANY for suspect in exam.checks.all(name, check, run)]
+    out = [suspect for name, check in ANY for suspect in exam.checks.all(name, run.fact, check, run)]
     for name, check in WHOLE if attentions(run) else ():
-        out += [suspect for suspect in exam.checks.all(name, check, run) if suspect.general not in kinds]
+        out += [each for each in exam.checks.all(name, run.fact, check, run) if each.general not in kinds]
     reported = {(suspect.span.file, suspect.span.line) for suspect in exam.suspects if suspect.span is not None}
     return [each for each in out if each.span is None or (each.span.file, each.span.line) not in reported]
 

@@ -75,6 +75,18 @@ class Observation:
         weights = plain_scores(attentions_of[at]).weights if at < len(attentions_of) else None
         return None if weights is None or weights.shape != self.scores.shape else weights.detach().double()
 
+    @cached_property
+    def hidden_rows(self) -> Tensor | None:
+        """Which queries have no key that is not hidden, by what their softmax takes, (problems, queries, 1); None: no
+        softmax shows it.
+        """
+        for entry in softmaxes_of(self.attention):
+            value, marks = entry.inputs[0].value, entry.given[0]
+            laid = None if value is None or marks is None else _laid(self.attention, value, marks)
+            if laid is not None and laid[0].shape == self.scores.shape:
+                return laid[0].amax(dim=-1, keepdim=True) <= HIDDEN
+        return None
+
     @property
     def plain(self) -> Tensor:
         """The weights as they are."""
@@ -228,9 +240,14 @@ def _hides(entry: MarkedOp) -> bool:
 
 def _beside(attention: AttentionOps, entry: MarkedOp) -> tuple[Tensor, Tensor] | None:
     """The scores laid out as the weights are, and the head of each row; None: they cannot be."""
-    joint, pair, value, left = attention.context.joint, entry.pair, entry.value, attention.has_weights_left
+    return None if entry.pair is None or entry.value is None else _laid(attention, entry.value, entry.pair)
+
+
+def _laid(attention: AttentionOps, value: Tensor, pair: Marks) -> tuple[Tensor, Tensor] | None:
+    """Numbers of queries and keys laid out as the weights are, and the head of each row; None: they cannot be."""
+    joint, left = attention.context.joint, attention.has_weights_left
     marks = operand_marks(attention.context)[0 if left else 1]
-    if joint is None or marks is None or pair is None or value is None:
+    if joint is None or marks is None or marks.kind != "pair" or pair.kind != "pair":
         return None
     wanted = _numbers(marks)
     there = _placed(value.detach().double(), pair, wanted)

@@ -79,9 +79,12 @@ def visible_in(observation: Observation) -> Tensor:
     visible = torch.stack([weight > least_of(observation) for weight in observation.weights]).all(dim=0)
     if observation.run.plan.mask:
         low, plain, high = observation.weights
-        is_even = ((plain - plain[..., :1]).abs() < LEAST).all(dim=-1, keepdim=True)
+        # what is hidden twice, or as all else is, has one lowest number, whatever its scores are
+        most = plain.amax(dim=-1, keepdim=True)
+        is_even = (((most - plain).abs() < LEAST) | (plain < LEAST)).all(dim=-1, keepdim=True)
         is_fixed = ((low - plain).abs() + (high - plain).abs() < LEAST).all(dim=-1, keepdim=True)
-        visible = visible & ~(is_even & is_fixed)
+        hidden = observation.hidden_rows
+        visible = visible & ~(is_even & is_fixed & (True if hidden is None else hidden))
     return visible
 
 

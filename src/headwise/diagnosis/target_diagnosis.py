@@ -199,8 +199,8 @@ def _examinations(
         out[0].examined |= {} if apart is None else {"cross": apart}
         last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
         spread = _repaired_rows(last)
-        # what laws would show of a whole model, the classes that hold its attentions show by themselves
-        # what one run shows is asked before the budget goes to the classes inside
+        # what one run shows is asked before the budget goes to the classes inside; what else laws would show of a whole
+        # model, the classes that hold its attentions show by themselves
         shown = [] if whole is None else last.checks.all("laws", shown_suspects, last)
         is_shown = whole is not None and last.checks("classes", False, whole.holds, out)
         laws = found_by_laws(last, shown, is_shown=is_shown)

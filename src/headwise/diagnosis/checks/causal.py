@@ -32,7 +32,7 @@ from headwise.diagnosis.checks.causal_intent import (
     is_triangle,
     wants_causal,
     wants_causal_of,
-)  # fmt: skip
+)
 from headwise.diagnosis.checks.mask_repair import inverted, is_inverted_triangle
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.checks.visible_pairs import pattern_of, visible_pairs

@@ -23,7 +23,15 @@ from headwise.dataflow import (
 )
 from headwise.diagnosis.checks.mask_arguments import waits_for_another, withheld
 from headwise.diagnosis.checks.mask_effects import also_wrong, is_shared_out, mistaken, source_turned
-from headwise.diagnosis.checks.mask_path import arranged, home_of, is_along_queries, nudges, reached_by, uses
+from headwise.diagnosis.checks.mask_path import (
+    arranged,
+    home_of,
+    is_along_queries,
+    is_of_fewer,
+    nudges,
+    reached_by,
+    uses,
+)
 from headwise.diagnosis.checks.mask_repair import hiding
 from headwise.diagnosis.checks.softmax import other_normalisation
 from headwise.diagnosis.checks.weight_sums import TOLERANCE, chooses_both_ways, is_mutual
@@ -78,9 +86,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         is_late = bool(_late(masked, a)) or (a.softmax is None and _is_unchanged(with_mask, without))
         if kind == "mask-weak-fill" and not any(uses(op, reached) for op in (*a.path, a.context)):
             kind = "mask-ignored"
-        if kind == "mask-ignored" and is_along_queries(a, reached) and not _is_of_queries(masked):
-            kind = "mask-axis"
-        kind = "mask-weak-fill" if kind == "mask-ignored" and nudges(masked, a.path) else kind
+        kind = _without_effect(masked, a) if kind == "mask-ignored" else kind
         # where a softmax would give hidden keys nothing, what stands in its place is to blame, and not the mask
         is_below = bool((with_mask.weights.nan_to_num()[~wanted] < -TOLERANCE).any())
         if (kind == "mask-nan" or (kind and is_below)) and (replaced := other_normalisation(a, reached)) is not None:
@@ -95,6 +101,16 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
             kept = source_turned(with_mask, without.visible, wanted) if kind == "mask-inverted" else None
             return [_suspect(masked, a, each, wanted, with_mask, kept) for each in (kind, also) if each]
     return []
+
+
+def _without_effect(run: Run, attention: AttentionOps) -> str:
+    """The kind of a mask that hides nothing, by how it meets the scores."""
+    reached = reached_by(run)
+    if is_along_queries(attention, reached) and not _is_of_queries(run):
+        return "mask-axis"
+    if is_of_fewer(run, [*attention.path, attention.context]):
+        return "mask-broadcast"
+    return "mask-weak-fill" if nudges(run, attention.path) else "mask-ignored"
 
 
 def _counts_others(run: Run, columns: int) -> bool:

@@ -9,7 +9,7 @@ from headwise.dataflow import SUMS, AttentionOps, MarkedOp, Run
 from headwise.diagnosis.checks.padding import speaks_of_padding
 from headwise.source import Span, fill_of, made_at
 
-__all__ = ["arranged", "home_of", "is_along_queries", "is_counted", "nudges", "reached_by", "uses"]
+__all__ = ["arranged", "home_of", "is_along_queries", "is_counted", "is_of_fewer", "nudges", "reached_by", "uses"]
 
 # what makes of a mask the numbers that are added to scores
 MOVES = frozenset({"pad", "roll", "cat", "concat", "concatenate"})
@@ -68,15 +68,25 @@ def home_of(run: Run, kind: str, entry: MarkedOp | None, reached: set[int]) -> S
         moved = [op for op in makers if op.last in MOVES]
         return moved[-1].span if moved else None
     if kind == "mask-broadcast":
-        # all samples have become one
-        lost = [maker for maker in makers if maker.last in SUMS or maker.name == "index"]
-        fewer = [op for op in lost if op.outputs
-                 and prod(op.outputs[0].shape) < prod(op.inputs[0].shape)]  # fmt: skip
+        fewer = _fewer(makers)
         # each token of one time has become several, in another order than those that it is for
         more = [op for op in makers if op.last in COPIES and op.outputs and op.inputs[0].number in reached
                 and prod(op.outputs[0].shape) > prod(op.inputs[0].shape)]  # fmt: skip
         return fewer[0].span if fewer else more[-1].span if more else None
     return None
+
+
+def is_of_fewer(run: Run, path: Sequence[MarkedOp]) -> bool:
+    """Whether what meets scores on their way was made of a mask of which samples or tokens are lost."""
+    reached = reached_by(run)
+    first = next((entry.at for entry in path if uses(entry, reached)), 0)
+    return bool(_fewer([op for op in run.seen if op.at < first and not op.is_marked and reached & op.taken]))
+
+
+def _fewer(makers: Sequence[MarkedOp]) -> list[MarkedOp]:
+    """The operations that make fewer entries of a mask, as where all samples become one."""
+    lost = [maker for maker in makers if maker.last in SUMS or maker.name == "index"]
+    return [op for op in lost if op.outputs and prod(op.outputs[0].shape) < prod(op.inputs[0].shape)]
 
 
 def _counts_places(run: Run, entry: MarkedOp) -> bool:

@@ -33,12 +33,14 @@ def single_entries(run: Run) -> list[Suspect]:
     softmaxes = [(entry, _axis(entry)) for entry in run.seen if entry.last in SOFTMAXES]
     # the first of a loop over tokens has one key, and the next more
     wider = {entry.span for entry, axis in softmaxes if axis is not None and entry.inputs[0].shape[axis] > 1}
+    singles = []
     for entry, axis in softmaxes:
         shape = entry.inputs[0].shape
         is_single = axis is not None and shape[axis] == 1 and any(size > 1 for size in shape)
-        if is_single and entry.results & taken and entry.span not in wider | _wider_with_more(run):
-            return [Suspect("softmax-single-entry", entry.span, proved=True)]
-    return []
+        if is_single and entry.results & taken and entry.span not in wider:
+            singles.append(entry.span)
+    further = _wider_with_more(run) if singles else set[Span]()
+    return [Suspect("softmax-single-entry", span, proved=True) for span in singles if span not in further][:1]
 
 
 def _wider_with_more(run: Run) -> set[Span]:
@@ -50,9 +52,9 @@ def _wider_with_more(run: Run) -> set[Span]:
     weights = run.target.parameters() if isinstance(run.target, nn.Module) else ()
     dtype = next((weight.dtype for weight in weights if weight.is_floating_point()), torch.float64)
     longer = run_plan(run.plan, Manner(dtype), sizes=sizes, own=tuple({entry.span.file for entry in run.seen}))
-    softmaxes = [(entry, _axis(entry)) for entry in longer.seen if entry.last in SOFTMAXES]
     if longer.failure is not None:
         return {entry.span for entry in run.seen}
+    softmaxes = ((entry, _axis(entry)) for entry in longer.seen if entry.last in SOFTMAXES)
     return {entry.span for entry, axis in softmaxes if axis is not None and entry.inputs[0].shape[axis] > 1}
 
 

@@ -18,6 +18,7 @@ from headwise.diagnosis.checks.padding import Padding, changed_tokens, padded, p
 from headwise.diagnosis.suspects import Change, Suspect
 from headwise.diagnosis.token_weights import NOTHING, StandIns, WeighedSum, hidden_share, weighed, weighed_sums
 from headwise.recording import Site
+from headwise.source import Span
 
 __all__ = ["normaliser_suspects", "unhidden_pads", "unhidden_tokens"]
 
@@ -53,8 +54,10 @@ def normaliser_suspects(run: Run, rerun: Callable[..., Run], *, is_masked: bool 
     if run.failure is not None or attentions(run):
         return []
     # of a sum in a loop the first stands for all
-    totals = {total.product.span: total for total in reversed(list(token_sums(run)))}
-    for total in reversed(totals.values()):
+    totals: dict[Span, TokenSum] = {}
+    for total in token_sums(run):
+        totals.setdefault(total.product.span, total)
+    for total in totals.values():
         if weighed(run, rerun, total) is not None:
             continue
         for entry, name, stand_ins, is_lasting in islice(_other_sums(run, total, is_masked=is_masked), MOST):

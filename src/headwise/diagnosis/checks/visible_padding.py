@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.calls import Plan
-from headwise.dataflow import LAYERS, AttentionOps, Run, allowed_by, attentions, find_pattern
+from headwise.dataflow import LAYERS, AttentionOps, Run, allowed_by, attentions, axes_of, find_pattern
 from headwise.diagnosis.checks.padding import changed_tokens, meets_scores, paddings
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.distance import distance
@@ -86,13 +86,13 @@ def _without_padding(plan: Plan, rerun: Callable[..., Run], name: str, letter: s
     """The same where the hidden tokens are other numbers than theirs when they are pooled, as 0: proved by a run
     without them. letter: the symbol of the tokens.
     """
-    if length <= PADS + 1:
+    if length <= PADS + 1 or not isinstance(rerun(plan=plan).named.get(plan.mask), Tensor):
         return []
 
     def changed(*, is_trimmed: bool) -> Run:
         def change(_: Any, options: dict[str, Any]) -> None:
             for argument, value in options.items():
-                axes = _axes(plan, argument)
+                axes = axes_of(plan.call.get(argument))
                 if isinstance(value, Tensor) and letter in axes and is_trimmed and argument != plan.mask:
                     options[argument] = value.narrow(axes.index(letter), 0, length - PADS).contiguous()
             options[plan.mask] = _hiding_last(plan, options[plan.mask], length, is_trimmed=is_trimmed)
@@ -102,13 +102,6 @@ def _without_padding(plan: Plan, rerun: Callable[..., Run], name: str, letter: s
 
     padded, alone = changed(is_trimmed=False), changed(is_trimmed=True)
     return _suspects(padded, alone, name, _is_shorter, "trimmed")
-
-
-def _axes(plan: Plan, name: str) -> list[str]:
-    """The axes of an argument, of token numbers too."""
-    spec = plan.call.get(name)
-    shape = spec.get("_ids", []) if isinstance(spec, Mapping) else spec
-    return [str(axis) for axis in shape] if isinstance(shape, list) else []
 
 
 def _hiding_last(plan: Plan, mask: Tensor, length: int, *, is_trimmed: bool) -> Tensor:

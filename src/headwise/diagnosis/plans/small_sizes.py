@@ -43,13 +43,14 @@ def small(plan: Plan) -> dict[str, int]:
     """A size for each symbol; those of the plan where it bounds them, or where its names are not the usual ones."""
     usual = plan.sizes(0)
     out: dict[str, int] = {}
+    windows = plan.windows
     for at, symbol in enumerate(plan.symbols):
         if symbol.equals:
             continue
         wanted = WANTED.get(symbol.meaning, PARAMETERS[at % len(PARAMETERS)])
         # how many windows there are multiplies all
         wanted = FEW.get(symbol.name, wanted) if symbol.said == "windows" else wanted
-        wanted = WINDOW if symbol.name in plan.windows else wanted
+        wanted = WINDOW if symbol.name in windows else wanted
         if symbol.fixed is not None:
             out[symbol.name] = usual[symbol.name]
             continue
