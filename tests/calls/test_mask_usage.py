@@ -44,6 +44,7 @@ def meant(code):
         ("s = s + mask", "additive"),
         ("s += mask", "additive"),
         ("s = s + mask[:, :, :, :n]", "additive"),
+        ("mask = mask + far * torch.finfo(x.dtype).min\ns = s + mask", "additive"),
     ],
 )
 def test_a_mask_means_what_the_code_does(code, means):

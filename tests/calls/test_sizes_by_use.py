@@ -482,6 +482,29 @@ def test_no_layer_becomes_wide_because_heads_have_a_width_of_their_own():
     assert len({each["d"] for each in sizes}) > 1
 
 
+class Shared(nn.Module):
+    """As wide as its heads are together, of which some share keys."""
+
+    def __init__(self, hidden_size, num_heads, num_kv_heads):
+        super().__init__()
+        self.heads, self.groups, self.width = num_heads, num_kv_heads, hidden_size // num_heads
+        self.ask = nn.Linear(hidden_size, num_heads * self.width)
+        self.match = nn.Linear(hidden_size, num_kv_heads * self.width)
+
+    def forward(self, x):
+        q = self.ask(x).unflatten(-1, (self.heads, self.width)).transpose(1, 2)
+        k = self.match(x).unflatten(-1, (self.groups, self.width)).transpose(1, 2)
+        k = k.repeat_interleave(self.heads // self.groups, 1)
+        return ((q @ k.mT).softmax(-1) @ k).transpose(1, 2).flatten(2)
+
+
+def test_no_layer_becomes_wide_because_heads_share_keys():
+    plan = best(Shared)
+    sizes = [plan.sizes(probe) for probe in range(-1, 4)]
+    assert max(each["D"] for each in sizes) < 250
+    assert all(len(set(each.values())) == len(each) and 1 < each["Hkv"] < each["H"] < each["D"] for each in sizes)
+
+
 class Pyramid(nn.Module):
     """Windows of an image whose sides each stage but the last halves, with heads of its own in each."""
 

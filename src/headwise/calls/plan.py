@@ -88,7 +88,7 @@ class Plan:
         free = [each for each in self.symbols if not each.equals and each.fixed is None]
         derived = [each for each in self.symbols if each.equals]
         out = {each.name: each.fixed for each in self.symbols if each.fixed is not None}
-        out.update(least_sizes(free) if probe < 0 else probe_sizes(free, derived, probe))
+        out.update(least_sizes(free, derived) if probe < 0 else probe_sizes(free, derived, probe))
         for symbol in derived:
             out[symbol.name] = evaluated(symbol.equals, out)
         return out

@@ -11,8 +11,8 @@ __all__ = ["PRIMES", "least_sizes", "probe_sizes"]
 
 # 2 and 3 are left to constants; small, so that scores stay small
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
-# the widest that a layer may become: building it is what a run costs
-WIDEST = 800
+# the widest that a layer may become: building it is what a run costs; and that of heads that share keys
+WIDEST, WIDEST_OF_THREE = 800, 200
 # of every four runs one has even sizes, without which L//2+1 and L-L//2 are one
 EVEN = 3
 FEW = (2, 3)
@@ -66,6 +66,7 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     small = [each.name for each in others if each.is_small]
     _shrunk(sizes, small, probe)
     _narrowed(sizes, others, derived, small)
+    _thinned(sizes, others, derived, probe)
     sizes |= windows
     for symbol in free:
         is_doubled = symbol.even or (probe % 4 == EVEN and symbol.meaning in HALVED and not symbol.is_small)
@@ -92,9 +93,11 @@ def _windows(free: Sequence[Free], probe: int) -> dict[str, int]:
     return dict(zip(counts, FEW if probe % 2 == 0 else FEW[::-1], strict=False)) if len(counts) <= len(FEW) else {}
 
 
-def least_sizes(free: Sequence[Free]) -> dict[str, int]:
+def least_sizes(free: Sequence[Free], derived: Sequence[Free] = ()) -> dict[str, int]:
     """Distinct primes from 2 on: what is only tried, is tried fast."""
     out = {}
+    multiplied = {name for factors in _of_three(free, derived) for name in factors}
+    free = sorted(free, key=lambda symbol: symbol.name not in multiplied)
     # windows come first: what holds them holds their product
     has_windows = bool(_windows(free, 0))
     order = sorted(free, key=lambda symbol: (symbol.said != "windows", not symbol.is_small)) if has_windows else free
@@ -128,6 +131,22 @@ def _narrowed(sizes: dict[str, int], free: Sequence[Free], derived: Sequence[Fre
             if sizes[least] >= sizes.get(widest, 0):
                 break
             sizes[widest], sizes[least] = sizes[least], sizes[widest]
+
+
+def _thinned(sizes: dict[str, int], free: Sequence[Free], derived: Sequence[Free], probe: int) -> None:
+    """Give 2 or 3 to one factor of what has three, as the width of heads that share keys: primes are too many."""
+    for factors in _of_three(free, derived):
+        is_wide = prod(sizes[name] for name in factors) > WIDEST_OF_THREE
+        if is_wide and FEW[probe % 2] not in sizes.values():
+            sizes[max(factors, key=lambda name: sizes[name])] = FEW[probe % 2]
+
+
+def _of_three(free: Sequence[Free], derived: Sequence[Free]) -> list[list[str]]:
+    """The free symbols of each width that has three of them or more."""
+    expressions = {each.name: each.equals for each in derived}
+    named = {each.name for each in free if each.times == 1}
+    factors = (sorted(_factors(product, expressions) & named) for product in _products(free, derived))
+    return [each for each in factors if len(each) > 2]
 
 
 def _factors(expression: str, expressions: Mapping[str, str]) -> set[str]:
