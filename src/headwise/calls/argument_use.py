@@ -81,7 +81,10 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
     if tree is None:
         return {}
     by_name = {tree.name: tree for _, tree in reversed(trees)}
-    numbered = {name: "segments" for name in names if _is_compared_with_itself(tree, name) or _has_kinds(tree, name)}
+    tests = (_is_compared_with_itself, _has_kinds)
+    numbered = {
+        name: "segments" for name in names if any(_is_used(tree, name, by_name, DEEPEST, test) for test in tests)
+    }
     flags = tuple(name for name in names if call_role(name) == "flag")
     names = tuple(name for name in names if call_role(name) in AMBIGUOUS and name not in flags)
     numbered |= {name: "lengths" for name in names if _is_used(tree, name, by_name, DEEPEST, _ends_tokens)}
@@ -115,7 +118,7 @@ def _states(owner: Any) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _is_compared_with_itself(tree: Written, name: str) -> bool:
+def _is_compared_with_itself(tree: ast.AST, name: str) -> bool:
     """Whether entries of a parameter are asked to be equal to others of it, as the numbers of segments are."""
     return any(
         isinstance(node, ast.Compare)
@@ -128,7 +131,7 @@ def _is_compared_with_itself(tree: Written, name: str) -> bool:
     )
 
 
-def _has_kinds(tree: Written, name: str) -> bool:
+def _has_kinds(tree: ast.AST, name: str) -> bool:
     """Whether entries of a parameter are asked for two whole numbers and more, of which one is neither 0 nor 1, or for
     names: of which kind a token is.
     """
@@ -201,14 +204,18 @@ def _method(node: ast.Call) -> str:
 
 
 def _laid_out(node: ast.expr) -> str:
-    """The name that is given a further axis, as by `[:, None]`; "": it is none."""
-    if isinstance(node, ast.Subscript) and any(
-        isinstance(index, ast.Constant) and index.value is None for index in ast.walk(node.slice)
-    ):
-        return getattr(node.value, "id", "")
-    if isinstance(node, ast.Call) and _method(node) in WIDENED:
-        return getattr(node.func.value, "id", "")  # type: ignore[attr-defined]
-    return ""
+    """The name that is given a further axis, as by `[:, None]`, moved or turned into another kind besides; "": none."""
+    is_wide = False
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Subscript):
+            is_wide |= any(isinstance(at, ast.Constant) and at.value is None for at in ast.walk(node.slice))
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            is_wide |= _method(node) in WIDENED
+            node = node.func.value
+        else:
+            return ""
+    return node.id if is_wide else ""
 
 
 def _handed(node: ast.Call, names: Collection[str]) -> dict[int | str, str]:

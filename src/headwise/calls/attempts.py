@@ -166,6 +166,12 @@ class Bench:
         return out
 
     @property
+    def is_one_length(self) -> bool:
+        """Whether words give what comes first and what looks like its keys the same axes."""
+        axes = self.documented
+        return self.roles.key in axes and axes[self.roles.key] == axes.get(self.roles.query)
+
+    @property
     def weights(self) -> list[nn.Parameter]:
         """The parameters of what was built."""
         return [parameter for module in self._modules() for parameter in module.parameters(recurse=False)]

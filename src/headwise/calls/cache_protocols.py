@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headwise.calls.cache_classes import ROOM, filled, given_by, own_names, stores
+from headwise.calls.function_trees import written_tree
 from headwise.calls.plan import Plan
 from headwise.calls.rank_repairs import axes_of
 from headwise.calls.roles import call_role, init_role
 from headwise.calls.signature import EMPTY, callee, parameters
 from headwise.calls.source_hints import Reading, read
+from headwise.source import nodes_of
 
 __all__ = ["CacheProtocol", "seen_names", "ways"]
 
@@ -29,6 +34,7 @@ STARTS = re.compile(
 MAKES = re.compile(
     r"(set_?up|init|build|make|create|alloc|enable|start|prepare|reset|clear).*(cache|kv|decod|state)|^reset$"
 )
+RENEWED = ("new", "next", "updated")
 POSITIONS = ("positions",)
 TABLES = ("frequencies", "cosine", "sine", "cosine_sine")
 
@@ -41,7 +47,8 @@ class CacheProtocol:
     anew for each sequence; pick: which part of a result is handed on, None: the same object, "pair": the last two.
     starts, positions: the arguments that get the position of the first new token, or of each. prepare: done to the
     target before a sequence. plan: how it is built and called apart from that. is_own: all code that keeps is the
-    person's own. tables: arguments that are handed over whole, the target takes its own rows of them.
+    person's own. tables: arguments that are handed over whole, the target takes its own rows of them. is_renewed: no
+    word says that it is a cache; a new one is returned.
     """
 
     name: str
@@ -55,6 +62,7 @@ class CacheProtocol:
     prepare: Callable[[Any], None] | None = None
     is_own: bool = True
     tables: tuple[str, ...] = ()
+    is_renewed: bool = False
 
     def onward(self, options: dict[str, Any], result: Any) -> dict[str, Any]:
         """What is handed over with the next tokens. LookupError: the result holds no cache."""
@@ -91,7 +99,8 @@ def ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[C
 
 def _ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[CacheProtocol]:
     params = parameters(callee(plan.target))
-    caches = [param for param in params if _is_cache(param)]
+    called = [param for param in params if _is_cache(param)]
+    caches = called or [param for param in params if param.name in _handed_back(plan.target)]
     flags = _flags(params)
     given = {name for name, value in plan.call.items() if axes_of(value) is not None}
     starts = tuple(param.name for param in params if _is_start(param, caches) and param.name not in given)
@@ -100,7 +109,7 @@ def _ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[
     for way in _forms(plan, caches, reading, sizes, dtype):
         for options in flags:
             for positions in more:
-                yield replace(way, options=options, starts=starts, positions=positions)
+                yield replace(way, options=options, starts=starts, positions=positions, is_renewed=not called)
     for way in _kept(plan, bool(caches), reading, sizes, dtype):
         for options in reversed(flags):
             for positions in more:
@@ -111,12 +120,27 @@ def _ways(plan: Plan, sizes: Mapping[str, int], dtype: torch.dtype) -> Iterator[
 
 def seen_names(plan: Plan) -> list[str]:
     """The arguments that speak of a cache, by their names."""
-    params = parameters(callee(plan.target))
+    returned = _handed_back(plan.target)
     return [
         parameter.name
-        for parameter in params
-        if _is_cache(parameter) or (_is_flag(parameter) and re.search("cache|past", parameter.name))
+        for parameter in parameters(callee(plan.target))
+        if _is_cache(parameter)
+        or parameter.name in returned
+        or (_is_flag(parameter) and re.search("cache|past", parameter.name))
     ]
+
+
+@lru_cache(maxsize=64)
+def _handed_back(target: Any) -> frozenset[str]:
+    """The arguments that need not be given and of which a new one is returned for the next call: `new_memory`."""
+    function = getattr(target, "forward", target)
+    tree = written_tree(inspect.unwrap(getattr(function, "__func__", function)))
+    returns = [node.value for node in nodes_of(tree) if isinstance(node, ast.Return)] if tree is not None else []
+    names = {
+        node.id for value in returns if value is not None for node in ast.walk(value) if isinstance(node, ast.Name)
+    }
+    spare = [parameter.name for parameter in parameters(callee(target)) if parameter.default is None]
+    return frozenset(name for name in spare if {f"{word}_{name}" for word in RENEWED} & names)
 
 
 def _is_flag(param: Any) -> bool:

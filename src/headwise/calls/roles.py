@@ -195,7 +195,10 @@ INIT_NAMES, CALL_NAMES = _table(INIT), _table(CALL)
 
 # what a name that is in no table most likely is, by what it holds
 INIT_PARTS = (
-    (r"pct|percent|(^|_)frac|(^|_)partial|proportion", "number"),
+    (
+        r"pct|percent|(^|_)frac|(^|_)partial|proportion|_scalar$|_temperature$|(attn|attention|score|logit)s?_scale$",
+        "number",
+    ),
     (r"batch", "batch"),
     (r"kernel", "kernel"),
     (r"expansion|factor|ratio|mult($|i)|reduction", "factor"),

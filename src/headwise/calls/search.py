@@ -161,7 +161,7 @@ class Search:
                     odd = odd or ran
                     continue
                 if ran is not None:
-                    beside = plan_variants.crossed(ran, missed)
+                    beside = None if bench.is_one_length else plan_variants.crossed(ran, missed)
                     if beside is not None and ran.setting == "self" and roles.key not in roles.optional:
                         if (turned := self._turned(draft, family)) is not None:
                             return turned, None

@@ -88,10 +88,17 @@ class AttentionOps:
 
     def key_axis(self, entry: MarkedOp) -> int | None:
         """The axis along which the keys of scores or weights lie; None: it gives none, or they lie along none alone."""
+        return self._axis(entry, self.keys, self.looks)
+
+    def query_axis(self, entry: MarkedOp) -> int | None:
+        """The axis along which the queries of scores or weights lie; None: as for `key_axis`."""
+        return self._axis(entry, self.looks, self.keys)
+
+    def _axis(self, entry: MarkedOp, moving: str, still: str) -> int | None:
         if entry.pair is None:
             return None
-        queries, keys = entry.pair.arrays[self.looks], entry.pair.arrays[self.keys]
-        axes = [axis for axis in range(queries.ndim) if is_constant(queries, axis) and not is_constant(keys, axis)]
+        moves, stays = entry.pair.arrays[moving], entry.pair.arrays[still]
+        axes = [axis for axis in range(moves.ndim) if is_constant(stays, axis) and not is_constant(moves, axis)]
         return axes[0] if len(axes) == 1 else None
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from headwise.calls import Plan
-from headwise.dataflow import Run, attentions
+from headwise.dataflow import AttentionOps, Run, attentions
 from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.checks.causal import order_suspects
 from headwise.diagnosis.checks.causal_intent import is_under_square, wants_causal
@@ -229,11 +229,24 @@ def _masking(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     return suspects
 
 
+def _has_keys_first(attention: AttentionOps) -> bool:
+    """Whether scores have the axis of their keys before that of their queries."""
+    softmax = attention.softmax
+    keys, queries = (None, None) if softmax is None else (attention.key_axis(softmax), attention.query_axis(softmax))
+    return keys is not None and queries is not None and keys < queries
+
+
 def _of_meaning(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     """What is wrong with the mask in the meaning that it was given; nothing where it is right in another."""
     mask_suspects = masking_suspects(run, free)
     declared = exam.plan.call.get("_mask")
-    if not mask_suspects or exam.is_mask_sure or not isinstance(declared, Mapping) or declared["means"] == "lengths":
+    if not mask_suspects or not isinstance(declared, Mapping) or declared["means"] == "lengths":
+        return mask_suspects
+    is_of_pairs = sum(axis != "B" for axis in declared["shape"]) > 1
+    if mask_suspects[0].kind == "mask-axis" and is_of_pairs and any(map(_has_keys_first, attentions(run))):
+        # a mask of queries and keys is laid out as the scores are
+        return []
+    if exam.is_mask_sure:
         return mask_suspects
     if mask_suspects[0].kind == "mask-nan" and declared["means"] == "additive":
         # less than minus infinity is more than all

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -83,6 +84,9 @@ def kept(decoder: Decoder) -> Kept:
         if step.error is not None:
             if _is_handed_on(decoder, way, step):
                 raising.append(Breach(way, (3, 1), 1, step.error))
+            continue
+        if way.is_renewed and not holds_tokens(decoder, way, step):
+            # a state of as many tokens whatever came is no cache
             continue
         if not _depends(decoder, way, step):
             breach = breach_of(decoder, way, (3, 1)) if _keeps(decoder, way, step) else None
@@ -182,9 +186,7 @@ def _is_handed_on(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
 
 def _is_guessed(plan: Plan) -> bool:
     """Whether something beside the tokens is handed over for each place, and nobody says for which in a step."""
-    return any(
-        isinstance(shape, list) and "L" in shape for name, shape in plan.call.items() if call_role(name) in BESIDE
-    )
+    return any(re.search(r"\bL\b", str(given)) for name, given in plan.call.items() if call_role(name) in BESIDE)
 
 
 def _is_for_a_mask(decoder: Decoder, breach: Breach) -> bool:

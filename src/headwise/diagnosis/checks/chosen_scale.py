@@ -75,13 +75,16 @@ def _numbers(run: Run) -> Iterator[float]:
 
 
 def _configured(run: Run) -> Iterator[float]:
-    """The numbers of the configs that a class is built with, by default too, that are as long as no axis of the run."""
+    """The numbers of the configs that a class is built with, by default too, that are as long as no axis of the run, or
+    are called what no axis is.
+    """
     if not any(isinstance(each, Mapping) for each in run.plan.init.values()):
         return
     lengths = {size for entry in run.seen for tensor in entry.inputs for size in tensor.shape}
     for config in run.plan.initial(run.sizes).values():
-        for number in getattr(config, "__dict__", {}).values():
-            if type(number) in (int, float) and number > 1 and number not in lengths | set(run.sizes.values()):
+        for name, number in getattr(config, "__dict__", {}).items():
+            is_size = number in lengths | set(run.sizes.values()) and init_role(name) != "number"
+            if type(number) in (int, float) and number > 1 and not is_size:
                 yield float(number)
 
 

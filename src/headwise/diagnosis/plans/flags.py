@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from headwise.calls import Plan, callee, init_role, mask_arguments, parameters, read
+from headwise.calls import Plan, callee, init_role, mask_arguments, parameters, read, written
 from headwise.dataflow import Run, attentions, run
 from headwise.diagnosis.checks.causal import order_suspects
 from headwise.diagnosis.checks.visible_pairs import pattern_of
@@ -27,6 +28,8 @@ SHOWN = frozenset({
     "causal-inverted", "scale-floor-division", "scale-inverted", "scale-after-softmax", "scale-twice", "softmax-axis",
     "windows-misplaced", "windows-wrapped", "causal-zeroed",
 })  # fmt: skip
+# and where a number is larger, for which tokens and heads lie as they do
+NUMBERED = frozenset({"tokens-regrouped", "batch-length-confused", "heads-batch-swapped"})
 # what a flag may be for, by itself: to share out weights over the queries, to look ahead
 CHOSEN = frozenset({"causal-inverted", "softmax-axis"})
 # a flag that says that what comes later is hidden, and one that says that it is what comes before
@@ -77,13 +80,15 @@ def switched_plans(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> 
     before = None if free is None else _ran(free, files)
     if free is None or before is None or (files and all(is_installed(file) for file in files)):
         return
-    ways = (*_ways(free, target), *_counted(free, target), *_worded(free, target))
+    counted = list(_counted(free, target))
+    ways = (*_ways(free, target), *counted, *_worded(free, target))
     others = [(name, plan) for name, plan in ways if "causal" not in name and not TURNING.search(name)]
     for name, plan in others[:MOST]:
         result = _ran(plan, files)
         if result is not None and _is_other(before, result):
             is_back = BACK.search(name) is not None and AHEAD.search(name) is None
-            yield Switched(plan, SHOWN, CHOSEN - {"causal-inverted"} if is_back else CHOSEN)
+            kinds = SHOWN | NUMBERED if (name, plan) in counted else SHOWN
+            yield Switched(plan, kinds, CHOSEN - {"causal-inverted"} if is_back else CHOSEN)
     for _, plan in [*_ways(free, target, off=True), *others][: 2 * MOST]:
         result = _ran(plan, files)
         if result is not None and _is_fused(before) != _is_fused(result):
@@ -151,10 +156,27 @@ def turned_on(free: Plan, target: Any) -> Iterator[tuple[str, Plan]]:
 
 
 def _counted(free: Plan, target: Any) -> Iterator[tuple[str, Plan]]:
-    """A plan for each number of the constructor that is 0, as the shift of windows in every other layer, with 1."""
-    for parameter in parameters(target) if isinstance(target, type) else []:
-        if type(parameter.default) is int and parameter.default == 0 and parameter.name not in free.init:
-            yield parameter.name, replace(free, init={**free.init, parameter.name: 1})
+    """A plan for each number of the constructor that is 0, as the shift of windows in every other layer, or that the
+    code asks to be more than it is, as in `ratio > 1`, with 1 more.
+    """
+    built = parameters(target) if isinstance(target, type) else []
+    numbers = {each.name: each.default for each in built if type(each.default) is int and each.name not in free.init}
+    asked = _more_than(target, free) if numbers else set[tuple[str, int]]()
+    for name, number in numbers.items():
+        if number == 0 or (name, number) in asked:
+            yield name, replace(free, init={**free.init, name: number + 1})
+
+
+def _more_than(target: Any, free: Plan) -> set[tuple[str, int]]:
+    """Which names the code asks to be more than which number, or another one."""
+    out: set[tuple[str, int]] = set()
+    for _, tree in written(target, free.namespace):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Gt | ast.NotEq):
+                number = getattr(node.comparators[0], "value", None)
+                name = getattr(node.left, "attr", getattr(node.left, "id", ""))
+                out |= {(name, number)} if type(number) is int and name else set()
+    return out
 
 
 def _worded(free: Plan, target: Any) -> Iterator[tuple[str, Plan]]:
@@ -179,9 +201,9 @@ def _is_fused(result: Run) -> bool:
 
 
 def _is_other(before: Run, result: Run) -> bool:
-    """Whether the same scores are shared out in another way, or other keys are seen."""
+    """Whether the same scores are shared out in another way, or other keys are seen, or more or fewer of them."""
     for a, b in zip(attentions(before), attentions(result), strict=False):
         for mine, second in ((pattern_of(a), pattern_of(b)), (a.weights, b.weights)):
-            if mine is not None and second is not None and mine.shape == second.shape and not torch.equal(mine, second):
+            if mine is not None and second is not None and not torch.equal(mine, second):
                 return True
     return False
