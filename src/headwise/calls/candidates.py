@@ -13,6 +13,7 @@ from headwise.calls.argument_use import role_of
 from headwise.calls.fixed_arguments import ANGLES, FIXED
 from headwise.calls.layouts import Family
 from headwise.calls.mask_forms import is_switch, mask_arguments, masks, visible
+from headwise.calls.rank_repairs import axes_of
 from headwise.calls.roles import is_mapping
 from headwise.calls.signature import EMPTY
 from headwise.calls.source_hints import Reading
@@ -23,6 +24,8 @@ __all__ = ["Wanted", "calls", "extras", "wanted"]
 WAYS, MOST = 24, 8
 # what two languages are called
 SIDES = (("src", "source", "enc", "input"), ("tgt", "trg", "target", "dec", "output"))
+# how the mask of an input is called after it
+OWN_MASK = re.compile(r"_(?:(?:key_)?(?:padding|pad|attention|attn|valid)_)?mask$")
 # what turns distances into places
 SHIFTS = re.compile(r"rel\w*_?shift|as_strided|skew")
 COUNTS = frozenset({
@@ -143,13 +146,32 @@ def calls(
                 # as the items that were bought, and those that might be
                 choices[name].insert(0, choices[roles.query][0])
     places = product(*[range(min(len(choice), MOST)) for choice in choices.values()])
-    for places_of_one in sorted(islice(places, LOOKED_AT), key=sum)[:WAYS]:
-        values = [each[at] for each, at in zip(choices.values(), places_of_one, strict=True)]
-        call = _with_masks(dict(zip(choices, values, strict=True)), roles.key, family, parameters, said)
+    ordered = sorted(islice(places, LOOKED_AT), key=sum)[:WAYS]
+    ways = [dict(zip(choices, map(list.__getitem__, choices.values(), at), strict=True)) for at in ordered]
+    paired = _with_own_masks(choices, roles)
+    # of three inputs and more, each with its mask, no other way is likelier
+    ways = [*paired, *ways] if len(choices) > 2 * len(SIDES) else [*ways, *paired]
+    for way in ways:
+        call = _with_masks(way, roles.key, family, parameters, said)
         if call is None:
             continue
         call.update({name: call[cosine] for name, cosine in tied.items()})
         yield {name: call[name] for name in [*(each.name for each in parameters), "_mask"] if name in call}
+
+
+def _with_own_masks(choices: Mapping[str, Sequence[Any]], roles: Wanted) -> list[dict[str, Any]]:
+    """The call with a mask for each of several inputs, which it is called after: `text, audio, text_mask, audio_mask`;
+    none where not all masks are so.
+    """
+    masks = [name for name in choices if roles.rest.get(name) == "mask"]
+    owners = {name: OWN_MASK.sub("", name) for name in masks}
+    if len(masks) < len(SIDES) or not all(owner in choices for owner in owners.values()):
+        return []
+    given: dict[str, Any] = {name: next(filter(None, choice), None) for name, choice in choices.items()}
+    shapes = {name: axes_of(given[owner]) or [] for name, owner in owners.items()}
+    if any(len(shape) < len(SIDES) for shape in shapes.values()):
+        return []
+    return [given | {name: {**given[name], "shape": shape[:2]} for name, shape in shapes.items()}]
 
 
 def _with_masks(

@@ -22,6 +22,7 @@ PAST = re.compile(r"index (\d+) is out of bounds for dimension \d+ with size (\d
 SHORT = re.compile(r"Length of all samples has to be greater than 0|Cannot pack empty tensors")
 # by what sides are divided that are halved up to four times, and lengths of which much is put together
 HALVINGS, LENGTHS = (2, 4, 8, 16), (16, 32)
+STRIDED = nn.Conv1d | nn.Conv2d | nn.MaxPool1d | nn.MaxPool2d | nn.AvgPool1d | nn.AvgPool2d
 
 
 def lengthened(plan: Plan, text: str, sizes: Mapping[str, int]) -> Iterator[Plan]:
@@ -67,22 +68,30 @@ def halved_sides(plan: Plan) -> Iterator[Plan]:
 
 
 def covered_sides(plan: Plan, height: int, width: int) -> Iterator[Plan]:
-    """Sides of an image that a kernel of so many places covers: some more than it, or just it behind all strides."""
-    free = free_of(plan)
+    """Sides of an image, or as many tokens, that a kernel of so many places covers: some more than it, or just it
+    behind all strides.
+    """
+    free, inputs = free_of(plan), inputs_of(plan)
     larger = {"h": f"n+{height}", "w": f"t+{width}"}
-    yield bound_to(plan, {name: each for name, each in larger.items() if name in free})
-    built = plan.build(plan.sizes(-1)) if {"h", "w"} <= set(free) else None
+    if sides := {name: each for name, each in larger.items() if name in free}:
+        yield bound_to(plan, sides)
+    tokens = [name for name in free if name in TOKEN_AXES and name in inputs]
+    built = plan.build(plan.sizes(-1)) if {"h", "w"} <= set(free) or tokens else None
     layers = built.modules() if isinstance(built, nn.Module) else ()
-    strides = [_both(each.stride) for each in layers if isinstance(each, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d)]
+    strides = [_both(each.stride) for each in layers if isinstance(each, STRIDED)]
     down, across = (prod(each[side] for each in strides) for side in (0, 1))
-    if down * across > 1:
-        tall = replace(plan, symbols=tuple(
-            replace(s, fixed=height * down) if s.name == "h" else s for s in plan.symbols))  # fmt: skip
-        yield with_times(tall, "w", width * across)
+    if {"h", "w"} <= set(free):
+        if down * across > 1:
+            tall = replace(plan, symbols=tuple(
+                replace(s, fixed=height * down) if s.name == "h" else s for s in plan.symbols))  # fmt: skip
+            yield with_times(tall, "w", width * across)
+    elif tokens:
+        long = (replace(s, least=height * down) if s.name in tokens else s for s in plan.symbols)
+        yield replace(plan, symbols=tuple(long))
 
 
 def _both(stride: int | tuple[int, ...]) -> tuple[int, ...]:
-    return (stride, stride) if isinstance(stride, int) else stride
+    return (stride, stride) if isinstance(stride, int) else stride * 2 if len(stride) == 1 else stride
 
 
 def strided_sides(plan: Plan, sizes: Mapping[str, int]) -> Iterator[Plan]:

@@ -91,7 +91,10 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         is_below = bool((with_mask.weights.nan_to_num()[~wanted] < -TOLERANCE).any())
         if (kind == "mask-nan" or (kind and is_below)) and (replaced := other_normalisation(a, reached)) is not None:
             return [replaced]
-        if kind == "mask-ignored" and (waits_for_another(masked) or _is_for_another(masked, pairs)):
+        is_elsewhere = (
+            waits_for_another(masked) or _is_for_another(masked, pairs) or _is_called_after(masked, with_mask)
+        )
+        if kind == "mask-ignored" and is_elsewhere:
             continue
         if kind == "mask-after-softmax" and not (is_late and (a.softmax is not None or is_shared_out(without))):
             # beside a sink rows sum to less the more is masked; what no softmax shared out has none before it
@@ -138,6 +141,13 @@ def _is_of_queries(run: Run) -> bool:
     inputs = [name for name in run.known if call_role(name) == "key"]
     others = [name for name in mask_arguments(parameters(callee(run.target))) if name != run.plan.mask]
     return any(mask_name.startswith(name) for name in inputs for mask_name in others)
+
+
+def _is_called_after(run: Run, pattern: AttentionPattern) -> bool:
+    """Whether a mask is called after an input of which no key is: `text_mask`, of what looks at sound."""
+    mask = run.plan.mask
+    owners = {number for name, number in run.sources.items() if mask.startswith(f"{name}_") and mask != name}
+    return bool(owners) and not owners & set(torch.unique(pattern.source).tolist())
 
 
 def _is_flag(run: Run, attention: AttentionOps, masked: AttentionPattern, free: AttentionPattern) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -55,14 +56,14 @@ def unscaled_lengths(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
 
 
 def _compared(run: Run, name: str) -> MarkedOp | None:
-    """The first operation that compares places with the lengths; None: there is none."""
+    """The first operation that compares places with the lengths, or with what is made of them; None: there is none."""
     lengths = run.named.get(name)
     if run.failure is not None or lengths is None:
         return None
-    flat = lengths.flatten()
+    reached = reached_by(run)
     return next((
         entry for entry in run.seen if entry.name in COMPARED
-        and any(tensor.numel() == flat.numel() and torch.equal(tensor.flatten(), flat) for tensor in entry.tensors)
+        and any(prod(each.shape) == lengths.numel() for each in entry.inputs if each.number in reached)
     ), None)  # fmt: skip
 
 
