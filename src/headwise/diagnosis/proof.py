@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import AttentionOps, Run, attentions, is_movement
+from headwise.dataflow import AttentionOps, Run, attentions, find_pattern, is_movement
 from headwise.diagnosis.checks.batch_leak import is_leaking
 from headwise.diagnosis.checks.causal_intent import wants_causal
-from headwise.diagnosis.checks.visible_pairs import pattern_of
+from headwise.diagnosis.checks.visible_pairs import pattern_of, visible_pairs
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.reference_output import Intent, contexts, given_instead
 from headwise.diagnosis.scale_factors import Scale, scales
@@ -64,6 +64,8 @@ def goal_of(exam: Any) -> Goal:
         return Goal(None)
     measured = scales(free, second) if second.failure is None else []
     is_plain = _is_plain(final, free, measured) and not exam.is_published
+    # a mask that is made of token numbers hides other keys from each sample
+    is_plain = is_plain and not any(map(_differs_by_sample, attentions(free)))
     allowed = [_seen(free, attention) for attention in attentions(free)]
     before = [_before(each) for each in measured] if len(measured) == len(allowed) else [(1.0, None)] * len(allowed)
     wanted = _output(exam, final, [Intent(a, b and b / c) for a, (c, b) in zip(allowed, before, strict=True)])
@@ -110,6 +112,12 @@ def _seen(free: Run, attention: AttentionOps) -> Tensor | None:
         if bool((pattern == triangle)[is_known].all()) and not bool(pattern.all()):
             return triangle
     return j <= i + max(0, columns - rows) if wants_causal(free) else None
+
+
+def _differs_by_sample(attention: AttentionOps) -> bool:
+    """Whether it is known who sees whom, and not the same in all samples and heads."""
+    sight = find_pattern(attention)
+    return sight is not None and visible_pairs(sight) is None
 
 
 def _is_plain(final: Run, free: Run, measured: Sequence[Scale]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.calls import evaluated
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, operand_marks, place_of, value_of
 from headwise.diagnosis.checks.alike_tokens import AllAlike, is_table
 from headwise.diagnosis.checks.head_layout import Side, sides
@@ -23,6 +24,8 @@ __all__ = ["called", "rotating_suspects"]
 NEAR = 1e-6
 # a distance that none is
 NOWHERE = 1 << 40
+# by what a width is divided whose halves are of pairs
+QUARTERS = 4
 
 
 def rotating_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
@@ -109,12 +112,22 @@ def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun
         if len(spans) > len({called(each) for each in seldom}) and (still := _unturned(second, [])) and right(still):
             return Suspect("rotary-twice", spans[-1], still)
     mended = mended_turn(run, number, right)
-    # halves and quarters of the features are whole numbers only where the width allows it
-    guess = "sizes" if run.sizes.get("d", 4) % 4 else ""
+    guess = "" if _is_wrong_in_quarters(run, number, rerun) else "sizes"
     if mended is None:
         # which features make a pair, and how places are counted, nobody says
         return crossed() or Suspect("rotary-wrong", called(last), said=values, guess=guess or "rotation")
     return Suspect("rotary-wrong", mended[0], mended[1], said={**values, "_signs": mended[2]}, guess=guess)
+
+
+def _is_wrong_in_quarters(run: Run, number: int, rerun: Callable[..., Run]) -> bool:
+    """Whether scores depend on more than the distance where a quarter of the features is a whole number too."""
+    if run.sizes.get("d", QUARTERS) % QUARTERS == 0:
+        return True
+    sizes = {**run.sizes, "d": 2 * QUARTERS}
+    sizes |= {symbol.name: evaluated(symbol.equals, sizes) for symbol in run.plan.symbols if symbol.equals}
+    again = rerun(sizes=sizes)
+    all_attentions = [] if again.failure is not None else attentions(again)
+    return len(all_attentions) > number and _by_distance(all_attentions[number]) is False
 
 
 def _joins(run: Run, attention: AttentionOps) -> list[MarkedOp]:
