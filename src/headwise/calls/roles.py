@@ -178,7 +178,7 @@ CALL: Mapping[str, str] = {
     "slopes": "slopes slope alibi_slopes m_slopes",
     "rows": "height num_rows n_rows img_h h_size rows",
     "columns": "width num_cols n_cols img_w w_size w cols columns",
-    "grid": "size hw hw_shape spatial_shape spatial_size x_size input_size feat_size grid_size resolution hw_size",
+    "grid": "grid size hw hw_shape spatial_shape spatial_size x_size input_size feat_size grid_size resolution hw_size",
 }
 
 

@@ -265,6 +265,8 @@ def _of_others(masked: AttentionPattern, free: AttentionPattern) -> Tensor:
         # what hides keys does so without a mask too, as where it stands in for one
         hidden = ~masked.visible & masked.seeing
     touched = torch.unique(masked.source[hidden])
+    # what is learned has no mask
+    touched = touched[touched < LEARNED]
     return ~torch.isin(masked.source, touched) if touched.numel() else torch.zeros_like(hidden)
 
 

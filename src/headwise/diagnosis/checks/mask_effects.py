@@ -33,9 +33,11 @@ def mistaken(masked: AttentionPattern, free: AttentionPattern, allowed: Tensor, 
         return "mask-ignored"
     if _adds_itself(masked, visible, right):
         return "mask-after-softmax" if _loses_weight(masked, free, has_some) else ""
+    if _is_displaced(masked, allowed, before):
+        return "mask-shifted"
     wrong = before & ~wanted
     has_wrong = wrong.any(dim=-1, keepdim=True)
-    if bool(((visible == wrong) | ~has_wrong).all()):
+    if bool(has_wrong.any()) and bool(((visible == wrong) | ~has_wrong).all()):
         return "mask-inverted"
     if source_turned(masked, before, wanted) is not None:
         return "mask-inverted"
@@ -129,6 +131,22 @@ def _is_shifted(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> bo
         is_told = abs(shift) == beside or int(masked.column[is_within].unique().numel()) > 1
         is_told &= bool((is_within & rows & ~wanted).any() | (is_within & rows & ~visible).any())
         if is_told and bool(((visible == wanted) | ~is_within | ~rows).all()):
+            return True
+    return False
+
+
+def _is_displaced(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> bool:
+    """Whether a mask of the tokens is laid over keys that are learned beside them: it is whole, and begins elsewhere."""
+    own, count = (masked.source < LEARNED).flatten(0, -2), allowed.shape[2]
+    if own.shape[-1] <= count or bool((own != own[:1]).any()) or int(own[0].sum()) != count:
+        return False
+    visible = masked.visible | ~before
+    rows = allowed[masked.sample[..., 0], masked.row[..., 0]]
+    for first in range(own.shape[-1] - count + 1):
+        laid = torch.ones_like(visible)
+        laid[..., first : first + count] = rows
+        is_elsewhere = not bool(own[0, first : first + count].all())
+        if is_elsewhere and not bool(rows.all()) and bool((visible == laid)[before.any(dim=-1)].all()):
             return True
     return False
 
