@@ -60,9 +60,11 @@ def _is_number(param: inspect.Parameter) -> bool:
     return is_said or isinstance(param.default, int | float)
 
 
-def masks(name: str, reading: Reading, *, keys: str, role: str = "") -> Iterator[Mapping[str, Any]]:
+def masks(
+    name: str, reading: Reading, *, keys: str, role: str = "", axes: Sequence[str] = ()
+) -> Iterator[Mapping[str, Any]]:
     """What `_mask` may be for an argument. keys: the symbol of the number of keys. role: what it is for, "": what its
-    name tells.
+    name tells. axes: its shape, where words give it.
     """
     role = role or call_role(name)
     if role == "lengths":
@@ -71,6 +73,7 @@ def masks(name: str, reading: Reading, *, keys: str, role: str = "") -> Iterator
         return
     rank = reading.widened.get(name, 0)
     shapes = sorted(_ordered(SHAPES, name), key=lambda shape: rank > 0 and len(shape) != rank)
+    shapes = [tuple(axes), *shapes] if axes else shapes
     meaning = reading.means.get(name) or reading.means.get("")
     likeliest = meaning.means if meaning is not None else ("additive" if role == "bias" else "attend")
     for means in dict.fromkeys([likeliest, *(["attend", "additive", "blocked"] if meaning is None else [])]):

@@ -253,10 +253,7 @@ class Search:
         return [base]
 
     def _masked(self, plan: Plan) -> Plan | None:
-        """The plan with a mask that runs and leaves the shape of what comes out; None: there is none.
-
-        A mask that changes what comes out is better than one that does not.
-        """
+        """The plan with a mask that runs and leaves the shape of what comes out, and best changes it; None: none."""
         bench = self.bench
         if plan.mask:
             return None
@@ -267,7 +264,8 @@ class Search:
         names = mask_arguments(bench.called, keys=self.roles.key if keys == "S" else "")
         # what the person says stands; without an axis of tokens, what code counts by may be rows
         for name in (n for n in names if n not in self.wish.call and (call_role(n) or keys in plan.sizes(-1))):
-            for mask in masks(name, bench.reading, keys=keys, role=self.roles.rest.get(name, "")):
+            role, axes = self.roles.rest.get(name, ""), bench.mask_axes(plan, name)
+            for mask in masks(name, bench.reading, keys=keys, role=role, axes=axes):
                 if bench.budget.is_over:
                     return next((each for each in spare[:SPARE] if bench.runs(each)), None)
                 if "L" in mask["shape"] and not plan_variants.has_queries(plan):

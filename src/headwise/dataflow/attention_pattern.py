@@ -156,6 +156,8 @@ def allowed_by(run: Run, samples: int, rows: int, columns: int) -> Tensor | None
         attend = ~attend
     elif means == "additive":
         attend = mask > -1
+    if {"h", "w"} & set(shape[1:]):
+        attend, shape = _of_image(run, attend, shape)
     meanings = {symbol.name: symbol.meaning for symbol in run.plan.symbols}
     if len(shape) > 1 and meanings.get(shape[-1]) == "batch" and attend.ndim < 4:
         # batch last, as in models with sequence-first layout
@@ -171,3 +173,16 @@ def allowed_by(run: Run, samples: int, rows: int, columns: int) -> Tensor | None
     if full.shape[-1] != columns or full.shape[1] not in (1, rows) or full.shape[0] not in (1, samples):
         return None
     return full.expand(samples, rows, columns)
+
+
+def _of_image(run: Run, attend: Tensor, shape: list[str]) -> tuple[Tensor, list[str]]:
+    """A mask of samples and sides of an image, for each of its tokens, one row after the other; and what it is then."""
+    inputs = (each for each in run.plan.call.values() if isinstance(each, list) and {"h", "w"} <= set(each))
+    sides = [side for side in next(inputs, []) if side in ("h", "w")]
+    if not sides or shape[0] != "B" or not set(shape[1:]) <= set(sides):
+        return attend, shape
+    for at, side in enumerate(sides, 1):
+        if side not in shape[1:]:
+            attend = attend.unsqueeze(at)
+    full = attend.expand(attend.shape[0], *(run.sizes[side] for side in sides))
+    return full.flatten(1), ["B", "L"]
