@@ -93,6 +93,9 @@ def wanted(parameters: Sequence[inspect.Parameter]) -> Wanted:
 
 
 def _role(parameter: inspect.Parameter) -> str:
+    if isinstance(parameter.default, float):
+        # a share, as of what is masked
+        return "number"
     return "mapping" if is_mapping(parameter.annotation) else "flag" if is_switch(parameter) else role_of(parameter)
 
 

@@ -75,6 +75,11 @@ def covered_sides(plan: Plan, height: int, width: int) -> Iterator[Plan]:
     larger = {"h": f"n+{height}", "w": f"t+{width}"}
     if sides := {name: each for name, each in larger.items() if name in free}:
         yield bound_to(plan, sides)
+    images = [name for name, symbol in free.items() if init_role(symbol.said or name) == "image"]
+    patch = next((name for name, size in plan.sizes(-1).items() if size == height == width and name in free), "")
+    if len(images) == len(larger) and patch and patch not in images:
+        # an image that a class is built for is of whole patches
+        yield bound_to(plan, {images[0]: f"n*{patch}", images[1]: f"m*{patch}"})
     tokens = [name for name in free if name in TOKEN_AXES and name in inputs]
     built = plan.build(plan.sizes(-1)) if {"h", "w"} <= set(free) or tokens else None
     layers = built.modules() if isinstance(built, nn.Module) else ()
