@@ -250,6 +250,9 @@ def _written(entry: MarkedOp, input_tensors: list[Tensor]) -> Marks:
     arrays = {}
     for name in marks.arrays:
         args, options = _stood_in(entry, input_tensors, name)
+        if isinstance(args[0], Tensor) and any(args[0] is tensor for tensor in input_tensors):
+            # what was recorded stays as it is
+            args[0] = torch.full(args[0].shape, -1)
         entry.function(*args, **options)
         arrays[name] = args[0]
     return Marks(marks.kind, arrays) if marks.kind != "lost" else LOST
