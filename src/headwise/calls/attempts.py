@@ -172,12 +172,12 @@ class Bench:
         return self.roles.key in axes and axes[self.roles.key] == axes.get(self.roles.query)
 
     def mask_axes(self, plan: Plan, name: str) -> list[str]:
-        """The shape that words give to a mask by the sides of an image or a video; []: none."""
+        """The shape that words give to a mask by the sides of an image or the frames of a video."""
         said, queries, shape = (*map(self.documented.get, (name, self.roles.query)), plan.call.get(self.roles.query))
         if not said or not queries or not isinstance(shape, list) or len(queries) != len(shape):
             return []
         axes = [str(shape[queries.index(axis)]) for axis in said if axis in queries]
-        return axes if len(axes) == len(said) and {"h", "w"} & set(axes) else []
+        return axes if len(axes) == len(said) and {"h", "w", "N"} & set(axes) else []
 
     @property
     def weights(self) -> list[nn.Parameter]:

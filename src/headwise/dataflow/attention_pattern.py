@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -156,8 +157,7 @@ def allowed_by(run: Run, samples: int, rows: int, columns: int) -> Tensor | None
         attend = ~attend
     elif means == "additive":
         attend = mask > -1
-    if {"h", "w"} & set(shape[1:]):
-        attend, shape = _of_image(run, attend, shape)
+    attend, shape = _of_sides(run, attend, shape, columns)
     meanings = {symbol.name: symbol.meaning for symbol in run.plan.symbols}
     if len(shape) > 1 and meanings.get(shape[-1]) == "batch" and attend.ndim < 4:
         # batch last, as in models with sequence-first layout
@@ -175,14 +175,15 @@ def allowed_by(run: Run, samples: int, rows: int, columns: int) -> Tensor | None
     return full.expand(samples, rows, columns)
 
 
-def _of_image(run: Run, attend: Tensor, shape: list[str]) -> tuple[Tensor, list[str]]:
-    """A mask of samples and sides of an image, for each of its tokens, one row after the other; and what it is then."""
-    inputs = (each for each in run.plan.call.values() if isinstance(each, list) and {"h", "w"} <= set(each))
-    sides = [side for side in next(inputs, []) if side in ("h", "w")]
-    if not sides or shape[0] != "B" or not set(shape[1:]) <= set(sides):
+def _of_sides(run: Run, attend: Tensor, shape: list[str], columns: int) -> tuple[Tensor, list[str]]:
+    """A mask of samples and of sides of an image or frames of a video, for each of its tokens, one row after the other,
+    and what it is then; any other as it is.
+    """
+    inputs = (each[1:-1] for each in run.plan.call.values() if isinstance(each, list) and len(each) > AXES)
+    sides = next((each for each in inputs if set(shape[1:]) <= set(each)), [])
+    if not sides or shape[:1] != ["B"] or prod(run.sizes.get(side, 0) for side in sides) != columns:
         return attend, shape
     for at, side in enumerate(sides, 1):
         if side not in shape[1:]:
             attend = attend.unsqueeze(at)
-    full = attend.expand(attend.shape[0], *(run.sizes[side] for side in sides))
-    return full.flatten(1), ["B", "L"]
+    return attend.expand(attend.shape[0], *(run.sizes[side] for side in sides)).flatten(1), ["B", "L"]

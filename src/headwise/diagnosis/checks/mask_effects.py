@@ -136,7 +136,7 @@ def _is_shifted(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> bo
 
 
 def _is_displaced(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> bool:
-    """Whether a mask of the tokens is laid over keys that are learned beside them: it is whole, and begins elsewhere."""
+    """Whether a mask of the tokens is laid whole over keys that are learned beside them, and begins elsewhere."""
     own, count = (masked.source < LEARNED).flatten(0, -2), allowed.shape[2]
     if own.shape[-1] <= count or bool((own != own[:1]).any()) or int(own[0].sum()) != count:
         return False
