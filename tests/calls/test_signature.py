@@ -91,6 +91,27 @@ def test_what_hides_scores_is_a_mask_whatever_it_is_called():
     assert [name for name, role in roles.items() if role == "mask"] == ["visited", "real", "open_to"]
 
 
+class Helped(nn.Module):
+    """What it is given is put to use in helpers."""
+
+    def forward(self, tokens, part, count=None):
+        later = torch.arange(tokens.shape[1])[:, None] < torch.arange(tokens.shape[1])
+        closed = self.apart(part) | later | ~self.there(tokens.shape[1], count)
+        return (tokens @ tokens.mT).masked_fill(closed, float("-inf")).softmax(-1) @ tokens
+
+    def apart(self, number):
+        return number[:, :, None] != number[:, None, :]
+
+    @staticmethod
+    def there(length, ends):
+        return (torch.arange(length) < ends.to("cpu").unsqueeze(-1))[:, None]
+
+
+def test_what_helpers_do_tells_what_an_argument_is():
+    roles = {each.name: role_of(each) for each in parameters(callee(Helped))}
+    assert (roles["part"], roles["count"]) == ("segments", "lengths")
+
+
 class Valid(nn.Module):
     def __init__(self, width):
         super().__init__()

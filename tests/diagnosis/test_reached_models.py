@@ -99,15 +99,19 @@ class Attend(nn.Module):
 
     def __init__(self, vocab, dim=64, heads=4):
         super().__init__()
-        self.table, self.part, self.heads = nn.Embedding(vocab, dim), nn.Embedding(9, dim), heads
+        self.table, self.part, self.heads = nn.Embedding(vocab, dim), nn.Embedding(64, dim), heads
         self.attend = nn.MultiheadAttention(dim, heads, batch_first=True)
 
     def blocked(self, segment):
         return (segment[:, :, None] != segment[:, None, :]).repeat_interleave(self.heads, 0)
 
     def forward(self, tokens, segment):
-        x = self.table(tokens) + self.part(segment)
-        return self.attend(x, x, x, attn_mask=self.blocked(segment), need_weights=False)[0]
+        before = torch.cat([torch.zeros_like(segment[:, :1]), segment[:, :-1]], dim=1)
+        first = (segment != before) & (segment != 0)
+        x = self.table(tokens) + self.part(segment * first)
+        x = self.attend(x, x, x, attn_mask=self.blocked(segment), need_weights=False)[0]
+        w = first.unsqueeze(-1).to(x.dtype)
+        return x, (x * w).sum(dim=1) / w.sum(dim=1).clamp(min=1)
 """
 
 
