@@ -112,6 +112,25 @@ def test_what_helpers_do_tells_what_an_argument_is():
     assert (roles["part"], roles["count"]) == ("segments", "lengths")
 
 
+class Starred(nn.Module):
+    """Is given keys and values as one, which a tensor of two samples would pass for."""
+
+    def __init__(self, width, num_heads):
+        super().__init__()
+        self.ask, self.heads = nn.Linear(width, width), num_heads
+
+    def forward(self, x, memory):
+        return self.attend(self.ask(x).unflatten(-1, (self.heads, -1)).transpose(1, 2), *memory)
+
+    def attend(self, q, k, v):
+        return ((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def test_what_a_call_is_given_in_parts_is_a_pair():
+    plan = find(Starred, namespace={}).plans[0]
+    assert plan.call["memory"] == {"_tuple": [["B", "H", "L", "d"], ["B", "H", "L", "d"]]}
+
+
 class Valid(nn.Module):
     def __init__(self, width):
         super().__init__()

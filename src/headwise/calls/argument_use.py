@@ -37,7 +37,7 @@ WIDENED = ("unsqueeze", "view", "reshape")
 
 class Argument(inspect.Parameter):
     """A parameter of a call whose name does not tell what it is for. use: what the code does with it: "mask",
-    "lengths", "segments", a state of a recurrent layer; "": it is handed to a layer.
+    "lengths", "segments", "pair", a state of a recurrent layer; "": it is handed to a layer.
     """
 
     __slots__ = ("use",)
@@ -53,7 +53,9 @@ def arguments_of(
     """The parameters of a function or a method, with what they are used as. owner: the class of a method."""
     every = list(parameters)
     unknown = tuple(argument.name for argument in every if _may_be_other(argument))
-    uses = _uses(owner, inspect.unwrap(getattr(function, "__func__", function)), unknown)
+    keys = tuple(argument.name for argument in every if call_role(argument.name) == "key")
+    written_function = inspect.unwrap(getattr(function, "__func__", function))
+    uses = {**_pairs(owner, written_function, (*keys, *unknown)), **_uses(owner, written_function, unknown)}
     uses = {**uses, **{name: use for name, use in _states(owner) if any(each.name == name for each in every)}}
     if every and uses.get(every[0].name):
         # the first is what attends
@@ -92,6 +94,17 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
     unknown = (name for name in (*names, *flags) if call_role(name) in ("", "flag"))
     out = numbered | {name: "mask" for name in unknown if _is_used(tree, name, by_name, DEEPEST, is_used_as_mask)}
     return out | {name: "" for name in names if _is_in_layer(tree, name, by_name)}
+
+
+@lru_cache(maxsize=256)
+def _pairs(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> Mapping[str, str]:
+    """Parameters that a call of a function is given in parts, `attend(q, *memory)`, which a tensor has by chance."""
+    trees = written(owner, {}) if names and inspect.isfunction(function) else []
+    tree = next((tree for of, tree in trees if of is function), None)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    starred = {each.value.id for call in calls for each in call.args
+               if isinstance(each, ast.Starred) and isinstance(each.value, ast.Name)}  # fmt: skip
+    return {name: "pair" for name in names if name in starred}
 
 
 @lru_cache(maxsize=256)
