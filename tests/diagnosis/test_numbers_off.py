@@ -27,12 +27,15 @@ class Shifted(nn.Module):
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         scores = q @ k.transpose(-2, -1) / sqrt(q.shape[-1])
         if self.shift and self.keeps_apart:
-            scores = scores.masked_fill(self.apart(rows, columns).repeat(batch, 1, 1)[:, None], -100)
+            scores = scores.masked_fill(self.for_all(self.apart(rows, columns), batch)[:, None], -100)
         x = self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
         x = x.view(batch, rows // size, columns // size, size, size, width).transpose(2, 3).reshape(image.shape)
         if self.shift:
             x = x.roll((self.turn_back * self.shift, self.turn_back * self.shift), (1, 2))
         return image + x
+
+    def for_all(self, apart, batch):
+        return apart.repeat(batch, 1, 1)
 
     def apart(self, rows, columns):
         size = self.window
@@ -59,6 +62,13 @@ class OnlyEdgesMeet(Shifted):
 
     def apart(self, rows, columns):
         return ~super().apart(rows, columns)
+
+
+class Exchanged(Shifted):
+    """Each window has the mask of another, where there are several images."""
+
+    def for_all(self, apart, batch):
+        return apart.repeat_interleave(batch, 0)
 
 
 class Globe(EdgesMeet):
@@ -118,3 +128,9 @@ def test_groups_that_a_word_asks_for_are_examined_though_another_is_the_default(
     found = hw.doctor(kind)
     assert [fault.kind for fault in found.faults] == faults
     assert found.verdict == ("faulty" if faults else "sound")
+
+
+def test_masks_that_are_right_and_come_in_another_order_are_told_where_they_are_copied():
+    assert [fault.source.strip() for fault in hw.doctor(Exchanged).faults] == [
+        "return apart.repeat_interleave(batch, 0)"
+    ]

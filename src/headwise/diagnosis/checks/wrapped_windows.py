@@ -16,6 +16,8 @@ from headwise.recording import Site
 
 __all__ = ["wrapped_windows"]
 
+# what gives each sample the masks of all windows
+COPIES = frozenset({"repeat", "repeat_interleave", "expand", "tile", "reshape", "view", "flatten"})
 # what has no edges: tokens of both sides are neighbours
 ENDLESS = re.compile(r"periodic|panoram|longitud|spher(e|ic)|tor(us|oid)|equirect|globe|earth|weather", re.IGNORECASE)
 
@@ -40,7 +42,8 @@ def wrapped_windows(run: Run) -> list[Suspect]:
             continue
         wrapped = _is_wrapped(sight.row, sight.column, axes)
         if bool((sight.visible & wrapped).any()) and not ENDLESS.search(words_of(type(run.target))):
-            entry = _mask_of(run, attention) or attention.softmax or attention.context
+            is_exchanged = _are_alike(sight.visible, ~wrapped)
+            entry = _mask_of(run, attention, is_exchanged=is_exchanged) or attention.softmax or attention.context
             return [Suspect("windows-wrapped", entry.span, _stand_ins(attention, axes), is_local=True)]
     return []
 
@@ -80,13 +83,22 @@ def _is_wrapped(row: Tensor, column: Tensor, axes: dict[int, tuple[Tensor, Tenso
     return torch.stack(apart).any(dim=0)
 
 
-def _mask_of(run: Run, attention: AttentionOps) -> MarkedOp | None:
-    """The operation that made the numbers of the mask of scores; None: they have none, or a bias that is learned."""
+def _are_alike(visible: Tensor, wanted: Tensor) -> bool:
+    """Whether windows hide what others of them should: each has the mask of another."""
+    have, need = (torch.unique(pairs.flatten(1).int(), dim=0, return_counts=True) for pairs in (visible, wanted))
+    return all(map(torch.equal, have, need))
+
+
+def _mask_of(run: Run, attention: AttentionOps, *, is_exchanged: bool) -> MarkedOp | None:
+    """The operation that made the numbers of the mask of scores, or laid them out anew for all samples where each
+    window has that of another; None: they have none, or a bias that is learned.
+    """
     learned = {id(each) for each in run.target.parameters()} if isinstance(run.target, nn.Module) else set()
     for entry in (op for op in reversed(attention.path) if op.joint is None):
         chain = list(made_from(run, [entry]))
         if chain and not any(id(each) in learned for maker in chain for each in maker.tensors):
-            return next((maker for maker in chain if not maker.is_movement), entry)
+            copy = next((maker for maker in chain if maker.last in COPIES), None) if is_exchanged else None
+            return copy or next((maker for maker in chain if not maker.is_movement), entry)
     return None
 
 
