@@ -46,7 +46,9 @@ def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, i
             ]
             yield from (bound_to(plan, {name: expression}) for expression in wanted)
         elif count % room:
-            for size in dict.fromkeys(size for size in shape if size > 1 and count % size):
+            # a width with one more is wrong, however many tokens there are
+            widths = {sizes[symbol.name] + by for symbol in plan.symbols if symbol.meaning == "width" for by in (-1, 1)}
+            for size in dict.fromkeys(size for size in shape if size > 1 and count % size and size not in widths):
                 yield from multiples(plan, sizes[name], size, sizes)
     for name in (symbol for symbol in free if symbol in inputs and symbol != "B" and -1 in shape):
         # a table of pairs is looked up with as many numbers as it has pairs

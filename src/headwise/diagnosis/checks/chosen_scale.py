@@ -15,7 +15,7 @@ from headwise.diagnosis.scale_factors import Scale, scales
 from headwise.diagnosis.suspects import Suspect
 from headwise.wording import Sentence
 
-__all__ = ["as_chosen", "inverts_norms", "is_given"]
+__all__ = ["as_chosen", "inverts_norms", "is_given", "named_scales"]
 
 NEAR = 1e-3
 NUMBER = re.compile(r"(?<![\w.])\d+\.\d+")
@@ -72,6 +72,17 @@ def _numbers(run: Run) -> Iterator[float]:
         is_size = type(parameter.default) is int and parameter.default in run.sizes.values()
         if is_number and not is_size and parameter.name not in (*run.plan.init, *run.plan.call):
             yield float(parameter.default)
+
+
+def named_scales(run: Run) -> list[float]:
+    """The numbers of configs that are called a scale."""
+    if not any(isinstance(each, Mapping) for each in run.plan.init.values()):
+        return []
+    named = (
+        pair for config in run.plan.initial(run.sizes).values() for pair in getattr(config, "__dict__", {}).items()
+    )
+    return [float(number) for name, number in named if init_role(name) == "number" and type(number) in (int, float)
+            and number > 1]  # fmt: skip
 
 
 def _configured(run: Run) -> Iterator[float]:

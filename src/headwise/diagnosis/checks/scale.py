@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.dataflow import MarkedOp, Run
-from headwise.diagnosis.checks.chosen_scale import as_chosen, inverts_norms, is_given
+from headwise.diagnosis.checks.chosen_scale import as_chosen, inverts_norms, is_given, named_scales
 from headwise.diagnosis.checks.inputs import is_absorbed, makings
 from headwise.diagnosis.checks.rounded_scale import as_rounded, erased, says_root
 from headwise.diagnosis.checks.unscaled import attributes_of, is_bucketed, is_unscaled, keeps_scale
@@ -34,9 +34,15 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     if scale.floored is not None:
         return [_floored(scale.floored)]
     is_bent = scale.bent and not scale.is_related
-    if is_bent or is_learned or not isfinite(scale.total) or (scale.normed and not inverts_norms(scale)):
+    if is_bent or is_learned or not isfinite(scale.total):
         return []
     wanted, total = 1 / sqrt(scale.width), scale.total
+    if scale.normed and not inverts_norms(scale):
+        # what is normed may have any scale, and not one of its own beside torch's
+        own = None if is_published else _beside_torch(run, scale, wanted)
+        return (
+            [] if own is None else [_wrong("scale-twice", own, 1 / own.value, total, wanted, values=_about(run, scale))]
+        )
     if not total:
         return erased(run, scale, wanted, _about(run, scale))
     path = scale.attention.path
@@ -127,6 +133,18 @@ def _twice(scale: Scale, wanted: float) -> Factor | None:
         return None
     matching = [factor for factor in scale.factors if isclose(factor.value, wanted, rel_tol=NEAR)]
     return next((each for each in reversed(matching) if each.entry is not scale.attention.context), None)
+
+
+def _beside_torch(run: Run, scale: Scale, wanted: float) -> Factor | None:
+    """A scale of its own, by the width of a head or by a number that is called one, beside that of torch's function,
+    which is told nothing of it; None: there is none.
+    """
+    context = scale.attention.context
+    if context.last != "scaled_dot_product_attention" or context.rules[1].get("scale") is not None:
+        return None
+    before = [factor for factor in scale.factors if factor.entry is not context]
+    chosen = {wanted, *(number**-0.5 for number in named_scales(run))}
+    return next((each for each in before if any(isclose(each.value, one, rel_tol=NEAR) for one in chosen)), None)
 
 
 def _adds_queries(run: Run, scale: Scale) -> bool:
