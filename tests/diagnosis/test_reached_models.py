@@ -171,3 +171,35 @@ class Attend(nn.Module):
 def test_a_mask_that_a_model_writes_into_is_compared_as_it_was():
     found = found_in(HEAD + MISSING)
     assert (found.verdict, found.examined["comparison"]) == ("sound", "torch scaled_dot_product_attention")
+
+
+KEPT = """
+class Attend(nn.Module):
+    '''start_pos=None leaves the cache untouched (training).'''
+
+    def __init__(self, dim, heads, most=16, batch=8):
+        super().__init__()
+        self.heads, self.width = heads, dim // heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.zeros(batch, most, heads, self.width), persistent=False)
+
+    def forward(self, x, start_pos):
+        b, n, d = x.shape
+        q, k, v = (each.view(b, n, self.heads, self.width) for each in self.qkv(x).chunk(3, -1))
+        if {trained}:
+            keys, values, past = k, v, 0
+        else:
+            past = start_pos or 0
+            self.keys[:b, past : past + n], self.values[:b, past : past + n] = k.detach(), v.detach()
+            keys, values = self.keys[:b, : past + n], self.values[:b, : past + n]
+        late = torch.ones(n, past + n, dtype=torch.bool).triu(past + 1)
+        s = torch.einsum("bnhd,bmhd->bhnm", q, keys) / self.width ** 0.5
+        w = s.masked_fill(late, float("-inf")).softmax(-1)
+        return self.out(torch.einsum("bhnm,bmhd->bnhd", w, values).flatten(2))
+"""
+
+
+def test_what_is_kept_for_decoding_alone_needs_no_gradient():
+    assert found_in(HEAD + KEPT.format(trained="start_pos is None")).verdict == "sound"
+    assert [kind for kind, _ in blamed_in(HEAD + KEPT.format(trained="False"))] == ["gradient-path-cut"]

@@ -20,7 +20,7 @@ from headwise.diagnosis.checks.cut_inputs import cut_inputs
 from headwise.diagnosis.checks.dropout import dropping_suspects, has_dropout
 from headwise.diagnosis.checks.edge_cases import edge_suspects, half_suspects
 from headwise.diagnosis.checks.generation_window import window_suspects
-from headwise.diagnosis.checks.gradients import is_for_inference
+from headwise.diagnosis.checks.gradients import is_for_inference, without_place
 from headwise.diagnosis.checks.grouped_heads import raising_groups
 from headwise.diagnosis.checks.head_divisibility import dividing_suspects
 from headwise.diagnosis.checks.head_split import missing_projection
@@ -270,6 +270,7 @@ def _of_calls(
 
 def _training(plan: Plan, exam: Examination, rerun: Callable[..., Run]) -> list[Suspect]:
     """What a backward through one plan shows."""
+    plan = without_place(plan, rerun)
     run = rerun(plan=plan, gradients=True)
     if run.record.failure is not None or is_for_inference(type(run.target)):
         return []

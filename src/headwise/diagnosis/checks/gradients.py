@@ -6,16 +6,18 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from headwise.calls import Plan, call_role
 from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import Span, code_at, function_node, span_like
 
-__all__ = ["gradient_cut", "is_for_inference"]
+__all__ = ["gradient_cut", "is_for_inference", "without_place"]
 
 StandIns = dict[Site, Callable[..., Any]]
 DETACHING = frozenset({"detach", "detach_", "data", "numpy", "item", "tolist"})
@@ -68,6 +70,13 @@ def is_for_inference(kind: Any) -> bool:
     names = [] if node is None else [argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)]
     words = "" if node is None else " ".join([ast.get_docstring(node) or "", *names])
     return DECODING.search(words) is not None and any("no_grad" in text for text in said)
+
+
+def without_place(plan: Plan, rerun: Callable[..., Run]) -> Plan:
+    """The plan with no place in a cache, where it runs so: what is told one decodes, and is not trained."""
+    places = {name: None for name, given in plan.call.items() if call_role(name) == "start" and type(given) is int}
+    free = replace(plan, call={**plan.call, **places})
+    return free if places and rerun(plan=free).failure is None else plan
 
 
 def _with(stand_ins: StandIns, entries: Sequence[MarkedOp]) -> StandIns:

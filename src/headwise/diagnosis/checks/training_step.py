@@ -14,7 +14,7 @@ from headwise.dataflow import MarkedOp, ProvenanceTracker, Run, arguments, defau
 from headwise.diagnosis.checks.backward import broken_backward
 from headwise.diagnosis.checks.crashes import crash_suspect
 from headwise.diagnosis.checks.dropout import dropping, with_dropout
-from headwise.diagnosis.checks.gradients import is_for_inference
+from headwise.diagnosis.checks.gradients import is_for_inference, without_place
 from headwise.diagnosis.checks.parameters import (
     cut_gradients,
     listed,
@@ -39,7 +39,7 @@ FLAT = frozenset({"round", "round_", "floor", "floor_", "ceil", "ceil_", "trunc"
 
 def step_suspects(plan: Plan, exam: Any, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
     """What goes wrong in train mode only, or in the second step of a training; and what was tried."""
-    there = with_dropout(plan)
+    there = without_place(with_dropout(plan), rerun)
     if isinstance(plan.target, type) and is_for_inference(plan.target):
         return [], Missed("doctor.missed.not_trained")
     trained = rerun(plan=there, more_change=dropping, training=True)
