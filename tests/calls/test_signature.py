@@ -131,6 +131,17 @@ def test_what_a_call_is_given_in_parts_is_a_pair():
     assert plan.call["memory"] == {"_tuple": [["B", "H", "L", "d"], ["B", "H", "L", "d"]]}
 
 
+def programmed(q, k, v, score_mod=None, mask_mod=None):
+    s = q @ k.mT / q.shape[-1] ** 0.5
+    s = s if score_mod is None else score_mod(s)
+    return (s if mask_mod is None else s.masked_fill(~mask_mod(s), float("-inf"))).softmax(-1) @ v
+
+
+def test_what_is_called_is_no_mask():
+    roles = [role_of(each) for each in parameters(callee(programmed))]
+    assert (roles[-1], find(programmed, namespace={}).plans[0].mask) == ("function", "")
+
+
 class Valid(nn.Module):
     def __init__(self, width):
         super().__init__()

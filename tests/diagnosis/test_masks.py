@@ -251,6 +251,9 @@ def test_what_nothing_speaks_against_has_no_fault(name):
 
 
 MEANINGS = {
+    "mask is 0 where nothing may be read": "attend",
+    "mask: 1 where no key may be seen": "blocked",
+    "mask: True where nobody can look": "blocked",
     "mask: True for keys that may not be seen": "",
     "mask: 1 for tokens to keep and 0 for padding": "attend",
     "mask: (B, S)\n            1 marks a position that must not be attended, as it is padded": "",

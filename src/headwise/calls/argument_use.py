@@ -37,7 +37,7 @@ WIDENED = ("unsqueeze", "view", "reshape")
 
 class Argument(inspect.Parameter):
     """A parameter of a call whose name does not tell what it is for. use: what the code does with it: "mask",
-    "lengths", "segments", "pair", a state of a recurrent layer; "": it is handed to a layer.
+    "lengths", "segments", "pair", "function", a state of a recurrent layer; "": it is handed to a layer.
     """
 
     __slots__ = ("use",)
@@ -55,7 +55,7 @@ def arguments_of(
     unknown = tuple(argument.name for argument in every if _may_be_other(argument))
     keys = tuple(argument.name for argument in every if call_role(argument.name) == "key")
     written_function = inspect.unwrap(getattr(function, "__func__", function))
-    uses = {**_pairs(owner, written_function, (*keys, *unknown)), **_uses(owner, written_function, unknown)}
+    uses = {**_no_tensors(owner, written_function, (*keys, *unknown)), **_uses(owner, written_function, unknown)}
     uses = {**uses, **{name: use for name, use in _states(owner) if any(each.name == name for each in every)}}
     if every and uses.get(every[0].name):
         # the first is what attends
@@ -97,14 +97,17 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
 
 
 @lru_cache(maxsize=256)
-def _pairs(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> Mapping[str, str]:
-    """Parameters that a call of a function is given in parts, `attend(q, *memory)`, which a tensor has by chance."""
+def _no_tensors(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> Mapping[str, str]:
+    """Parameters that a call of a function is given in parts, `attend(q, *memory)`, which a tensor has by chance, and
+    those that are called themselves, `mask_mod(b, h, q, k)`.
+    """
     trees = written(owner, {}) if names and inspect.isfunction(function) else []
     tree = next((tree for of, tree in trees if of is function), None)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
     starred = {each.value.id for call in calls for each in call.args
                if isinstance(each, ast.Starred) and isinstance(each.value, ast.Name)}  # fmt: skip
-    return {name: "pair" for name in names if name in starred}
+    called = {call.func.id for call in calls if isinstance(call.func, ast.Name)}
+    return {name: "function" if name in called else "pair" for name in names if name in starred | called}
 
 
 @lru_cache(maxsize=256)
