@@ -203,3 +203,30 @@ class Attend(nn.Module):
 def test_what_is_kept_for_decoding_alone_needs_no_gradient():
     assert found_in(HEAD + KEPT.format(trained="start_pos is None")).verdict == "sound"
     assert [kind for kind, _ in blamed_in(HEAD + KEPT.format(trained="False"))] == ["gradient-path-cut"]
+
+
+POOLING = """
+class Attend(nn.Module):
+    def __init__(self, vocab_size, dim=64, heads=4, pad_id=0):
+        super().__init__()
+        self.pad_id, self.heads = pad_id, heads
+        self.table, self.qkv = nn.Embedding(vocab_size, dim, padding_idx=pad_id), nn.Linear(dim, 3 * dim)
+        self.context = nn.Parameter(torch.randn(2, dim))
+
+    def forward(self, tokens):
+        keep = tokens != self.pad_id
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(self.table(tokens)).chunk(3, -1))
+        x = F.scaled_dot_product_attention(q, k, v, attn_mask=keep[:, None, None]).transpose(1, 2).flatten(2)
+        weight = torch.einsum("btd,hd->bht", x.tanh(), self.context){hidden}.softmax(-1)
+        weight = weight * keep[:, None]{shared}
+        return torch.einsum("bht,btd->bhd", weight, x).flatten(1)
+"""
+
+
+def test_weights_of_a_pool_that_are_shared_with_padding_are_told_at_their_softmax():
+    hidden = ".masked_fill(~keep[:, None], -1e9)"
+    shared = "\n        weight = weight / weight.sum(-1, keepdim=True)"
+    for right in ({"hidden": hidden, "shared": ""}, {"hidden": "", "shared": shared}):
+        assert found_in(HEAD + POOLING.format(**right)).faults == ()
+    source = HEAD + POOLING.format(hidden="", shared="")
+    assert blamed_in(source) == [("padding-pooled", line_of(source, ".softmax(-1)"))]

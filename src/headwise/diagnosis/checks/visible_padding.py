@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.calls import Plan
-from headwise.dataflow import LAYERS, AttentionOps, Run, allowed_by, attentions, axes_of, find_pattern
+from headwise.dataflow import LAYERS, SOFTMAXES, AttentionOps, Run, allowed_by, attentions, axes_of, find_pattern
 from headwise.diagnosis.checks.padding import changed_tokens, meets_scores, paddings
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.distance import distance
@@ -185,6 +185,8 @@ def _suspects(run: Run, again: Run, name: str, differs: Callable[[Tensor, Tensor
     kind, place = "padding-pooled", _pool(run, again, run.named[name].shape[1], differs)
     if place is None:
         kind, place = "padding-attended", _crossing(run, again, name)
+    if place is None and how == "trimmed":
+        kind, place = "padding-pooled", _shared_out(run, again)
     if place is None:
         return []
     return [Suspect(kind, place, said={"how": how, "name": name}, proved=True, evidence=f"{error:.4g}")]
@@ -236,6 +238,24 @@ def _pool(run: Run, again: Run, length: int, differs: Callable[[Tensor, Tensor],
     return None
 
 
+def _shared_out(run: Run, again: Run) -> Span | None:
+    """The first softmax over tokens that gives those which are left other weights than without the others, of scores
+    that are alike.
+    """
+    for first, second in zip(run.record.operations, again.record.operations, strict=False):
+        if first.span != second.span or first.name != second.name:
+            return None
+        if first.last not in SOFTMAXES or not first.inputs or not first.outputs:
+            continue
+        before, after = first.inputs[0].value, second.inputs[0].value
+        with_pads, without = first.outputs[0].value, second.outputs[0].value
+        if before is None or after is None or with_pads is None or without is None:
+            continue
+        if _is_shorter(before, after) and not _is_shorter(with_pads, without):
+            return first.span
+    return None
+
+
 def _differs_where(hidden: Tensor) -> Callable[[Tensor, Tensor], bool]:
     """Whether features (batch, tokens, features), or with the last two swapped, differ in hidden tokens alone."""
 
@@ -250,6 +270,6 @@ def _differs_where(hidden: Tensor) -> Callable[[Tensor, Tensor], bool]:
 
 
 def _is_shorter(before: Tensor, after: Tensor) -> bool:
-    """Whether features of tokens are those of others, without the last ones."""
-    axes = [axis for axis in (1, 2) if before.shape[axis] > after.shape[axis]]
+    """Whether features or scores of tokens are those of others, without the last ones."""
+    axes = [axis for axis in range(1, before.ndim) if before.shape[axis] > after.shape[axis]]
     return len(axes) == 1 and distance(before.narrow(axes[0], 0, after.shape[axes[0]]), after) <= NEAR
