@@ -56,3 +56,63 @@ def test_a_triangle_that_begins_at_the_memory_is_told():
 def test_a_state_of_as_many_tokens_whatever_came_is_no_cache(name):
     found = found_in(HEAD + STATES.replace("new_memory", name))
     assert (found.verdict, found.examined["cache"] is True) == ("sound", False)
+
+
+# keys and values come projected, so that whoever decodes may keep them
+PROJECTED = """
+class Look(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (nn.Linear(dim, dim) for _ in range(4))
+
+    def split(self, x):
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+    def projected(self, x):
+        return self.split(self.k(x)), self.split(self.v(x))
+
+    def forward(self, x, k, v, mask=None):
+        w = self.split(self.q(x)) @ k.mT * (x.shape[-1] // self.heads) ** -0.5
+        w = w if mask is None else w.masked_fill(~mask, torch.finfo(w.dtype).min)
+        return self.o((w.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class Attend(nn.Module):
+    '''cache: a dict of the caller's, empty before the first step; None: all tokens at once'''
+
+    def __init__(self, vocab, dim=64, heads=4, layers=2):
+        super().__init__()
+        self.table = nn.Embedding(vocab, dim)
+        self.own, self.cross = (nn.ModuleList(Look(dim, heads) for _ in range(layers)) for _ in range(2))
+
+    def kept(self, name, look, x, cache):
+        if cache is None:
+            return look.projected(x)
+        if name not in cache:
+            cache[name] = look.projected(x)
+        return cache[name]
+
+    def forward(self, ids, memory, cache=None):
+        n, past = ids.size(1), cache["own", 0][0].size(2) if cache else 0
+        x = self.table(ids)
+        seen = torch.ones(n, past + n, dtype=torch.bool).tril(past)
+        for at, (own, cross) in enumerate(zip(self.own, self.cross)):
+            k, v = own.projected(x)
+            if cache is not None and ("own", at) in cache:
+                k, v = (torch.cat(pair, 2) for pair in zip(cache["own", at], (k, v)))
+            if cache is not None:
+                cache["own", at] = k, v
+            x = x + own(x, k, v, seen)
+            x = x + cross(x, *self.kept({name}, cross, memory, cache))
+        return x
+"""
+
+
+def test_projected_keys_and_values_are_given_in_heads():
+    assert found_in(HEAD + PROJECTED.format(name='("cross", at)'), "Look").verdict == "sound"
+
+
+def test_what_a_layer_keeps_for_another_is_told_before_anything_is_handed_on():
+    assert found_in(HEAD + PROJECTED.format(name='("cross", at)')).verdict == "sound"
+    assert [kind for kind, _ in blamed_in(HEAD + PROJECTED.format(name='"cross"'))] == ["cache-step-differs"]

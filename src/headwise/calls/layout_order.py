@@ -53,11 +53,12 @@ def families(roles: Wanted, reading: Reading, built: Any, sizes: Mapping[str, st
     elif isinstance(built, nn.Module):
         is_image = bool(IMAGE_WORDS & reading.words)
         rows = [*([] if is_image else [layouts.STACKED]), layouts.IMAGE_LAST, layouts.IMAGE]
-        vectors = [layouts.CONDITIONED] if CONDITION.fullmatch(roles.key) and not roles.value else []
+        beside = [layouts.CONDITIONED] if CONDITION.fullmatch(roles.key) and not roles.value else []
+        beside += [layouts.PROJECTED] if roles.is_triple else []
         order = [
             *image,
             packed[0],
-            *vectors,
+            *beside,
             layouts.ALONE,
             *rows,
             packed[1],

@@ -8,7 +8,7 @@ __all__ = [
     "ALONE", "CHANNELS", "CONDITIONED", "GROUPED", "HEADS", "HEADS_LAST", "HEADS_SAME", "IMAGE", "IMAGE_LAST",
     "IMAGE_TO_TOKENS", "KEYS_SHARED", "KEYS_SHARED_HEADS", "KEYS_TRANSPOSED",
     "KEYS_TRANSPOSED_MERGED", "MERGED", "MERGED_ALONE", "MERGED_SAME", "ONE_QUERY", "ONE_STEP",
-    "ONE_STEP_TURNED", "PACKED", "STACKED", "TURNED", "VECTOR", "VIDEO", "Family", "family",
+    "ONE_STEP_TURNED", "PACKED", "PROJECTED", "STACKED", "TURNED", "VECTOR", "VIDEO", "Family", "family",
 ]  # fmt: skip
 
 
@@ -41,6 +41,8 @@ KEYS_TRANSPOSED = family("BHLd", "B H L d", "B H d S", "B H S dv")
 KEYS_TRANSPOSED_MERGED = family("BLd", "B L d", "B d S", "B S dv")
 KEYS_SHARED = family("BLD", "B L D", "S D")
 KEYS_SHARED_HEADS = family("BHLd", "B H L d", "H S d", "H S dv")
+# keys and values that whoever keeps them has projected
+PROJECTED = family("BLD", "B L D", "B H S d")
 IMAGE = family("BDhw", "B D h w", "B D h w")
 IMAGE_TO_TOKENS = family("BDhw", "B D h w", "B S D")
 IMAGE_LAST = family("BhwD", "B h w D", "B h w D")

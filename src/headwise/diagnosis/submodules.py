@@ -103,6 +103,9 @@ class Whole:
         span = suspect.span
         if span is None or suspect.severity != "fault":
             return False
+        if suspect.fault.family == "cache" and not any(exam.examined.get("cache") is True for exam in self.exams):
+            # no class inside was examined with a cache
+            return False
         codes = [getattr(inspect.unwrap(each.forward), "__code__", None) for each in (*self.classes, *self.others)]
         places = {(code.co_filename, code.co_qualname.rpartition(".")[0]) for code in codes if code is not None}
         return any(span.file == file and span.function.startswith(f"{name}.") for file, name in places)

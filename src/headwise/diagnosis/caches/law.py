@@ -118,10 +118,12 @@ def may_keep(decoder: Decoder) -> bool:
         return False
 
 
-def guess_of(decoder: Decoder, way: CacheProtocol) -> str:
+def guess_of(decoder: Decoder, breach: Breach) -> str:
     """What of a step is our guess; "": nothing, as a target that looks back only is handed what its own call returned
-    or kept, and nothing else is left that a caller may say. What is kept in fewer bits gives other numbers.
+    or kept, and nothing else is left that a caller may say, or it is handed nothing yet. What is kept in fewer bits
+    gives other numbers.
     """
+    way = breach.way
     said = {*way.names, *way.options, *way.starts, *way.positions, *way.tables, *way.plan.call}
     run = decoder.whole(TOKENS, recorded=True).run
     kept_in = [tensor for value in decoder.parts(way, (3, 1)).cache.values() for tensor in tensors([value])]
@@ -132,6 +134,7 @@ def guess_of(decoder: Decoder, way: CacheProtocol) -> str:
         and bool(way.names)
         and {parameter.name for parameter in parameters(callee(decoder.plan.target))} <= said
     )
+    is_told |= way.is_own and breach.at == 0 and breach.error is None
     return "" if is_told and run is not None and looks_back(run) else "cache"
 
 

@@ -92,6 +92,6 @@ def _reaches(run: Run, entry: MarkedOp) -> str:
 
 
 def unexplained_suspects(decoder: Decoder, breach: Breach, attention: AttentionOps) -> list[Suspect]:
-    entry, guess = attention.softmax or attention.scores or attention.context, guess_of(decoder, breach.way)
+    entry, guess = attention.softmax or attention.scores or attention.context, guess_of(decoder, breach)
     said, error = {"how": "stepped"}, f"{breach.distance:.4g}"
     return [Suspect("cache-step-differs", entry.span, said=said, proved=not guess, evidence=error, guess=guess)]
