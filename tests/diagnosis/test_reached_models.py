@@ -35,6 +35,20 @@ def test_lengths_are_divided_as_often_as_frames_are():
     assert blamed_in(source) == [("lengths-not-scaled", line_of(source, "mask = torch.arange"))]
 
 
+OF_FRAMES = "(torch.arange(feats.shape[1])[None] < lengths[:, None])"
+
+
+def test_a_mask_of_frames_is_taken_in_steps_and_not_cut():
+    def cut(steps):
+        source = "\n".join(line for line in SPEECH.splitlines() if "n_mels); " not in line)
+        mask = "torch.arange(t)[None] < lengths[:, None]"
+        return HEAD + source.format(lengths="lengths").replace(mask, OF_FRAMES + steps)
+
+    assert found_in(cut("[:, :-2:2][:, :-2:2]")).verdict == "sound"
+    source = cut("[:, :t]")
+    assert blamed_in(source) == [("lengths-not-scaled", line_of(source, "[:, :t]"))]
+
+
 PYRAMID = """
 class Attend(nn.Module):
     def __init__(self, dim, num_heads=8, sr_ratio=1):

@@ -70,9 +70,7 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     sizes |= windows
     for symbol in free:
         is_doubled = symbol.even or (probe % 4 == EVEN and symbol.meaning in HALVED and not symbol.is_small)
-        size = sizes[symbol.name] * (2 if is_doubled else 1)
-        while size < symbol.least:
-            size += 2 * PRIMES[-1]
+        size = _raised(sizes[symbol.name] * (2 if is_doubled else 1), symbol.least, sizes)
         sizes[symbol.name] = size if symbol.times == 1 else symbol.times * (1 + probe % (EVEN + 1))
     return sizes
 
@@ -95,18 +93,26 @@ def _windows(free: Sequence[Free], probe: int) -> dict[str, int]:
 
 def least_sizes(free: Sequence[Free], derived: Sequence[Free] = ()) -> dict[str, int]:
     """Distinct primes from 2 on: what is only tried, is tried fast."""
-    out = {}
+    out: dict[str, int] = {}
     multiplied = {name for factors in _of_three(free, derived) for name in factors}
     free = sorted(free, key=lambda symbol: symbol.name not in multiplied)
     # windows come first: what holds them holds their product
     has_windows = bool(_windows(free, 0))
     order = sorted(free, key=lambda symbol: (symbol.said != "windows", not symbol.is_small)) if has_windows else free
     for symbol, prime in zip(order, (2, 3, *PRIMES, *PRIMES), strict=False):
-        size = prime * (2 if symbol.even else 1)
-        while size < symbol.least:
-            size += 2 * PRIMES[-1]
+        size = _raised(prime * (2 if symbol.even else 1), symbol.least, out)
         out[symbol.name] = size if symbol.times == 1 else symbol.times
     return out
+
+
+def _raised(size: int, least: int, others: Mapping[str, int]) -> int:
+    """A size that is large enough, of the same parity, and no other's; one that is large enough as it is."""
+    if size >= least:
+        return size
+    size += 2 * -(-(least - size) // 2)
+    while size in others.values() or size in PRIMES:
+        size += 2
+    return size
 
 
 def _products(free: Sequence[Free], derived: Sequence[Free]) -> list[str]:

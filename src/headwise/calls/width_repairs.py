@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torch import nn
+
 from headwise.calls.plan import Plan, evaluated
 from headwise.calls.signature import parameters
 from headwise.calls.symbols import spoken
@@ -15,6 +17,8 @@ __all__ = ["TOKEN_AXES", "expression_of", "mended", "recounted", "told_widths"]
 
 # what the axes of tokens are called
 TOKEN_AXES = ("L", "S")
+# the fewest bands of a spectrum
+BANDS = 16
 ARITHMETIC = re.compile(r"operator, with a bool tensor is not supported")
 LINEAR = re.compile(r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)")
 PRODUCT = re.compile(r"size mismatch, got input \(\d+\), mat \(\d+x(\d+)\), vec \((\d+)\)")
@@ -45,7 +49,7 @@ def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> l
         if isinstance(value, list) and len(value) >= abs(axis) + (axis > 0) and _size(value[axis], sizes) == have
     ]
     if not fitting:
-        return [*_joined(plan, have, need, sizes), *_wider(plan, need - have, sizes)]
+        return [*_joined(plan, have, need, sizes), *_wider(plan, need - have, sizes), *_behind_convolutions(plan)]
     width = expression_of(need, plan, sizes)
     out = []
     shapes = {name: plan.call[name] for name in fitting if axis == 1 and len(plan.call[name]) == 3}
@@ -145,6 +149,20 @@ def _wider(plan: Plan, more: int, sizes: Mapping[str, int]) -> list[Plan]:
         if str(shape[-1]) in sizes and shape[-1] not in spoken(list(plan.init.values()))
         and sizes[symbol] - sizes[str(shape[-1])] == more and symbol not in TOKEN_AXES
     ]  # fmt: skip
+
+
+def _behind_convolutions(plan: Plan) -> Iterator[Plan]:
+    """The plans whose first input has as many features as a number that the class has by default, as of the bands of a
+    spectrum, where convolutions make of them what a layer takes.
+    """
+    name, shape = next(((name, given) for name, given in plan.call.items() if isinstance(given, list)), ("", []))
+    if len(shape) != len(("B", "L", "bands")) or str(shape[-1]).isdigit():
+        return
+    built = plan.build(plan.sizes(-1))
+    if isinstance(built, nn.Module) and any(isinstance(module, nn.Conv2d) for module in built.modules()):
+        call = {key: value for key, value in plan.call.items() if key != "_layout"}
+        for number in sorted(each for each in _defaults(plan) if each >= BANDS):
+            yield replace(plan, call={**call, name: ["B", "L", number]})
 
 
 def recounted(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterator[Plan]:

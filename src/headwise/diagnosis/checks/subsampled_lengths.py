@@ -21,6 +21,7 @@ __all__ = ["unscaled_lengths"]
 FRAMES = 64
 # how words say that lengths count what was made
 AFTER = re.compile(r"after|subsampl|downsampl|reduced|output|tokens", re.IGNORECASE)
+CUTS = frozenset({"index", "narrow", "__getitem__"})
 COMPARED = frozenset({"<", "<=", ">", ">=", "lt", "le", "gt", "ge"})
 
 
@@ -46,13 +47,26 @@ def unscaled_lengths(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
 
     run = with_lengths(FRAMES // 2)
     compared = _compared(run, name)
+    if compared is not None and compared.value is not None and compared.value.shape[-1] == FRAMES:
+        # cut to as many tokens as there are
+        compared = _cut(run)
     tokens = 0 if compared is None or compared.value is None else compared.value.shape[-1]
     if compared is None or not 1 < tokens <= FRAMES // 2 or _differs(compared) or not _is_attended_by(run):
         return []
-    scaled = _compared(with_lengths(tokens // 2), name)
+    there = with_lengths(tokens // 2)
+    scaled = _cut(there) if compared.last in CUTS else _compared(there, name)
     if scaled is None or not _differs(scaled):
         return []
     return [Suspect("lengths-not-scaled", compared.span, said={"name": name}, proved=True)]
+
+
+def _cut(run: Run) -> MarkedOp | None:
+    """The last operation that takes some entries of what is made of lengths for frames; None: there is none."""
+    reached = reached_by(run)
+    cuts = (
+        entry for entry in reversed(run.seen) if entry.last in CUTS and reached & entry.taken and not entry.is_marked
+    )
+    return next((each for each in cuts if each.inputs[0].shape[-1] == FRAMES > each.outputs[0].shape[-1]), None)
 
 
 def _compared(run: Run, name: str) -> MarkedOp | None:
