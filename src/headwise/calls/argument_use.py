@@ -104,8 +104,8 @@ def _no_tensors(owner: Any, function: Callable[..., Any], names: tuple[str, ...]
     trees = written(owner, {}) if names and inspect.isfunction(function) else []
     tree = next((tree for of, tree in trees if of is function), None)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
-    starred = {each.value.id for call in calls for each in call.args
-               if isinstance(each, ast.Starred) and isinstance(each.value, ast.Name)}  # fmt: skip
+    starred = {node.value.id for call in calls for node in call.args
+               if isinstance(node, ast.Starred) and isinstance(node.value, ast.Name)}  # fmt: skip
     called = {call.func.id for call in calls if isinstance(call.func, ast.Name)}
     return {name: "function" if name in called else "pair" for name in names if name in starred | called}
 

@@ -74,9 +74,9 @@ def is_for_inference(kind: Any) -> bool:
 
 def without_place(plan: Plan, rerun: Callable[..., Run]) -> Plan:
     """The plan with no place in a cache, where it runs so: what is told one decodes, and is not trained."""
-    places = {name: None for name, given in plan.call.items() if call_role(name) == "start" and type(given) is int}
-    free = replace(plan, call={**plan.call, **places})
-    return free if places and rerun(plan=free).failure is None else plan
+    starts = {name for name, place in plan.call.items() if call_role(name) == "start" and type(place) is int}
+    free = replace(plan, call={**plan.call, **dict.fromkeys(starts)})
+    return free if starts and rerun(plan=free).failure is None else plan
 
 
 def _with(stand_ins: StandIns, entries: Sequence[MarkedOp]) -> StandIns:
