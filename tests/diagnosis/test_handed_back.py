@@ -52,6 +52,16 @@ def test_a_triangle_that_begins_at_the_memory_is_told():
     assert blamed_in(source) == [("causal-cache", line_of(source, "triu"))]
 
 
+def test_what_was_given_out_is_a_recurrence_and_no_cache():
+    source = SEGMENTS.format(first="m - n + 1").replace(
+        "        new_memory = context[:, -self.mem_len :].detach()\n", ""
+    )
+    source = source.replace("return self.out(", "y = self.out(").replace(".flatten(2)), new_memory", ".flatten(2))")
+    source += "        new_memory = y if memory is None else torch.cat([memory, y], 1)\n        return y, new_memory\n"
+    found = found_in(HEAD + source)
+    assert (found.verdict, found.examined["cache"] is True) == ("sound", False)
+
+
 @pytest.mark.parametrize("name", ["new_memory", "memory_after"])
 def test_a_state_of_as_many_tokens_whatever_came_is_no_cache(name):
     found = found_in(HEAD + STATES.replace("new_memory", name))

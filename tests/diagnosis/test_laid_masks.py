@@ -102,4 +102,33 @@ class Attend(nn.Module):
 
 
 def test_each_of_several_inputs_has_the_mask_that_is_called_after_it():
-    assert found_in(HEAD + MANY.format(mask="mask[:, None, None, :]")).verdict == "sound"
+    found = found_in(HEAD + MANY.format(mask="mask[:, None, None, :]"))
+    names = ("text_mask", "audio_mask", "video_mask")
+    assert (found.verdict, found.examined["mask"]) == ("sound", "; ".join(f"{name}: attend" for name in names))
+    assert {kind for kind, _ in blamed_in(HEAD + MANY.format(mask="None"))} == {"mask-ignored"}
+
+
+def test_words_that_name_queries_first_say_how_a_mask_lies():
+    words = "visible: True where query i may attend to key j"
+    source = turned("visible").replace("(nn.Module):", f'(nn.Module):\n    """{words}"""\n', 1)
+    assert [kind for kind, _ in blamed_in(source)] == ["mask-axis"]
+
+
+@pytest.mark.parametrize("given", ["real", "there"])
+def test_what_is_counted_up_is_a_mask_and_no_lengths(given):
+    body = f"""
+s = q @ k.mT / self.part ** 0.5
+if {given} is not None:
+    s = s.masked_fill(~(torch.arange(long) < {given}.long().sum(1)[:, None])[:, None, None, :], -1e9)
+y = s.softmax(-1) @ v
+"""
+    assert blamed_in(HEAD + attend("", body, given=f"{given}=None")) == []
+
+
+def test_a_reduction_beside_the_way_of_a_mask_is_no_part_of_it():
+    body = """
+most = int(mask.sum(1).max())
+s = (q @ k.mT / self.part ** 0.5).masked_fill(~mask[:, None, None, :], 1e-12)
+y = s.softmax(-1) @ v[:, :, : max(most, long)]
+"""
+    assert [kind for kind, _ in blamed_in(HEAD + attend("", body, given="mask"))] == ["mask-weak-fill"]

@@ -254,6 +254,8 @@ MEANINGS = {
     "mask is 0 where nothing may be read": "attend",
     "mask: 1 where no key may be seen": "blocked",
     "mask: True where nobody can look": "blocked",
+    "mask: 1 where no token is padding": "",
+    "mask: True where nothing must be masked": "",
     "mask: True for keys that may not be seen": "",
     "mask: 1 for tokens to keep and 0 for padding": "attend",
     "mask: (B, S)\n            1 marks a position that must not be attended, as it is padded": "",

@@ -29,9 +29,12 @@ class Attend(nn.Module):
 TWICE = "((lengths - 1) // 2 - 1) // 2"
 
 
-def test_lengths_are_divided_as_often_as_frames_are():
+@pytest.mark.parametrize("guard", ["", "assert (lengths <= feats.shape[1]).all()"])
+def test_lengths_are_divided_as_often_as_frames_are(guard):
     assert found_in(HEAD + SPEECH.format(lengths=TWICE)).verdict == "sound"
-    source = HEAD + SPEECH.format(lengths="(lengths - 1) // 2")
+    source = HEAD + SPEECH.format(lengths="(lengths - 1) // 2").replace(
+        "b, c, t, f =", f"{guard}\n        b, c, t, f ="
+    )
     assert blamed_in(source) == [("lengths-not-scaled", line_of(source, "mask = torch.arange"))]
 
 
@@ -159,7 +162,42 @@ class Attend(nn.Module):
 
 @pytest.mark.parametrize("number", [4, 5, 16, 33, 256])
 def test_a_number_that_is_called_a_scale_is_none_of_the_sizes_that_it_equals_by_chance(number):
-    assert blamed_in(HEAD + CAPPED.format(number=number)) == []
+    assert found_in(HEAD + CAPPED.format(number=number)).verdict == "sound"
+
+
+NORMED = """
+from dataclasses import dataclass
+
+
+@dataclass
+class Config:
+    hidden_size: int = 64
+    num_heads: int = 4
+    query_pre_attn_scalar: int = 32
+
+
+class Attend(nn.Module):
+    def __init__(self, config: Config):
+        super().__init__()
+        self.heads, self.scale = config.num_heads, config.query_pre_attn_scalar ** -0.5
+        self.width = config.hidden_size // config.num_heads
+        self.qkv, self.norm = nn.Linear(config.hidden_size, 3 * config.hidden_size), nn.RMSNorm(self.width)
+
+    def forward(self, x):
+        q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in self.qkv(x).chunk(3, -1))
+        q, k = self.norm(q) * self.scale{back}, self.norm(k)
+        return F.scaled_dot_product_attention(q, k, v{told}).transpose(1, 2).flatten(2)
+"""
+
+
+@pytest.mark.parametrize("told", [{"back": " * self.width ** 0.5", "told": ""}, {"back": "", "told": ", scale=1.0"}])
+def test_a_scale_of_its_own_is_the_only_one(told):
+    assert found_in(HEAD + NORMED.format(**told)).verdict == "sound"
+
+
+def test_a_scale_of_its_own_beside_that_of_torch_is_one_too_many():
+    source = HEAD + NORMED.format(back="", told="")
+    assert blamed_in(source) == [("scale-twice", line_of(source, "self.norm(q) * self.scale"))]
 
 
 MISSING = """
@@ -241,6 +279,6 @@ def test_weights_of_a_pool_that_are_shared_with_padding_are_told_at_their_softma
     hidden = ".masked_fill(~keep[:, None], -1e9)"
     shared = "\n        weight = weight / weight.sum(-1, keepdim=True)"
     for right in ({"hidden": hidden, "shared": ""}, {"hidden": "", "shared": shared}):
-        assert found_in(HEAD + POOLING.format(**right)).faults == ()
+        assert found_in(HEAD + POOLING.format(**right)).verdict == "sound"
     source = HEAD + POOLING.format(hidden="", shared="")
     assert blamed_in(source) == [("padding-pooled", line_of(source, ".softmax(-1)"))]

@@ -15,7 +15,7 @@ _HOME = {
     "lacks_forward": "forward_method", "mask_arguments": "mask_forms", "masks": "mask_forms",
     "masks_of_keys": "documented_ranks",
     "methods_of": "forward_method", "parameters": "signature", "read": "source_hints", "role_of": "argument_use",
-    "seen_names": "cache_protocols", "ways": "cache_protocols", "whole": "signature",
+    "seen_names": "cache_protocols", "visible": "mask_forms", "ways": "cache_protocols", "whole": "signature",
     "written": "function_trees",
 }  # fmt: skip
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headwise.calls.function_trees import written as written
     from headwise.calls.mask_forms import mask_arguments as mask_arguments
     from headwise.calls.mask_forms import masks as masks
+    from headwise.calls.mask_forms import visible as visible
     from headwise.calls.option_attributes import is_of_options as is_of_options
     from headwise.calls.plan import Named as Named
     from headwise.calls.plan import Plan as Plan

@@ -33,6 +33,8 @@ AMBIGUOUS = ("", "adjacency", "flag")
 TRUTHS = {"0", "1"}
 # what gives a tensor a further axis
 WIDENED = ("unsqueeze", "view", "reshape")
+# and what leaves its entries as they are
+MOVED = ("to", "long", "int", "float", "double", "type", "type_as", "cpu", "cuda", "expand", "contiguous")
 
 
 class Argument(inspect.Parameter):
@@ -55,7 +57,10 @@ def arguments_of(
     unknown = tuple(argument.name for argument in every if _may_be_other(argument))
     keys = tuple(argument.name for argument in every if call_role(argument.name) == "key")
     written_function = inspect.unwrap(getattr(function, "__func__", function))
-    uses = {**_no_tensors(owner, written_function, (*keys, *unknown)), **_uses(owner, written_function, unknown)}
+    uses = {
+        **_called_or_unpacked(owner, written_function, (*keys, *unknown)),
+        **_uses(owner, written_function, unknown),
+    }
     uses = {**uses, **{name: use for name, use in _states(owner) if any(each.name == name for each in every)}}
     if every and uses.get(every[0].name):
         # the first is what attends
@@ -97,9 +102,9 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
 
 
 @lru_cache(maxsize=256)
-def _no_tensors(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> Mapping[str, str]:
-    """Parameters that a call of a function is given in parts, `attend(q, *memory)`, which a tensor has by chance, and
-    those that are called themselves, `mask_mod(b, h, q, k)`.
+def _called_or_unpacked(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> Mapping[str, str]:
+    """Parameters that are no tensors: those that a call is given in parts, `attend(q, *memory)`, though a batch of two
+    has as many, and those that are called themselves, `mask_mod(b, h, q, k)`.
     """
     trees = written(owner, {}) if names and inspect.isfunction(function) else []
     tree = next((tree for of, tree in trees if of is function), None)
@@ -227,6 +232,8 @@ def _laid_out(node: ast.expr) -> str:
             is_wide |= any(isinstance(at, ast.Constant) and at.value is None for at in ast.walk(node.slice))
             node = node.value
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if _method(node) not in (*WIDENED, *MOVED):
+                return ""
             is_wide |= _method(node) in WIDENED
             node = node.func.value
         else:

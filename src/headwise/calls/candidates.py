@@ -153,7 +153,7 @@ def calls(
     ways = [dict(zip(choices, map(list.__getitem__, choices.values(), at), strict=True)) for at in ordered]
     paired = _with_own_masks(choices, roles)
     # of three inputs and more, each with its mask, no other way is likelier
-    ways = [*paired, *ways] if len(choices) > 2 * len(SIDES) else [*ways, *paired]
+    ways = [*paired, *ways] if sum(role == "mask" for role in roles.rest.values()) > 2 else [*ways, *paired]
     for way in ways:
         call = _with_masks(way, roles.key, family, parameters, said)
         if call is None:
@@ -168,11 +168,15 @@ def _with_own_masks(choices: Mapping[str, Sequence[Any]], roles: Wanted) -> list
     """
     masks = [name for name in choices if roles.rest.get(name) == "mask"]
     owners = {name: OWN_MASK.sub("", name) for name in masks}
-    if len(masks) < len(SIDES) or not all(owner in choices for owner in owners.values()):
+    if len(masks) < 2 or not all(owner in choices for owner in owners.values()):
         return []
-    given: dict[str, Any] = {name: next(filter(None, choice), None) for name, choice in choices.items()}
+    meant = {*masks, *owners.values()}
+    given: dict[str, Any] = {
+        name: next((each for each in choice if each is not None or name not in meant), None)
+        for name, choice in choices.items()
+    }
     shapes = {name: axes_of(given[owner]) or [] for name, owner in owners.items()}
-    if any(len(shape) < len(SIDES) for shape in shapes.values()):
+    if any(len(shape) < 2 for shape in shapes.values()):
         return []
     return [given | {name: {**given[name], "shape": shape[:2]} for name, shape in shapes.items()}]
 

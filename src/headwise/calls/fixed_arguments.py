@@ -44,6 +44,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "state_pairs": ({"_tuple": [["1", "B", "D"], ["1", "B", "D"]]},),
     "state_pair": ({"_tuple": [["B", "D"], ["B", "D"]]},),
     "pair": ({"_tuple": [["B", "H", "L", "d"], ["B", "H", "L", "d"]]}, {"_tuple": [["B", "L", "D"], ["B", "L", "D"]]}),
+    "function": (None,),
     "segments": (None, {"_ids": ["B", "L"], "below": "3"}),
     "ids": ({"_ids": ["B", "L"], "below": "11"},),
 }  # fmt: skip

@@ -77,7 +77,7 @@ def covered_sides(plan: Plan, height: int, width: int) -> Iterator[Plan]:
         yield bound_to(plan, sides)
     images = [name for name, symbol in free.items() if init_role(symbol.said or name) == "image"]
     patch = next((name for name, size in plan.sizes(-1).items() if size == height == width and name in free), "")
-    if len(images) == len(larger) and patch and patch not in images:
+    if len(images) == 2 and patch and patch not in images:
         # an image that a class is built for is of whole patches
         yield bound_to(plan, {images[0]: f"n*{patch}", images[1]: f"m*{patch}"})
     tokens = [name for name in free if name in TOKEN_AXES and name in inputs]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from headwise.calls import Plan
-from headwise.dataflow import AttentionOps, Run, attentions
+from headwise.dataflow import Run, attentions
 from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.checks.causal import order_suspects
 from headwise.diagnosis.checks.causal_intent import is_under_square, wants_causal
@@ -21,7 +22,7 @@ from headwise.diagnosis.checks.head_split import unsplit_heads
 from headwise.diagnosis.checks.layout_repair import layout_suspects
 from headwise.diagnosis.checks.lost_triangles import lost_triangles
 from headwise.diagnosis.checks.mask import masking_suspects
-from headwise.diagnosis.checks.mask_path import is_counted
+from headwise.diagnosis.checks.mask_path import has_keys_first, is_counted
 from headwise.diagnosis.checks.padding import padding_suspects
 from headwise.diagnosis.checks.pooled_samples import pooled_over_samples
 from headwise.diagnosis.checks.scale import scales_suspects
@@ -35,7 +36,7 @@ from headwise.diagnosis.checks.wrapped_windows import wrapped_windows
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.flags import is_option
 from headwise.diagnosis.plans.further_masks import taken_otherwise
-from headwise.diagnosis.plans.mask_variants import FinitePlan, FlippedPlan, looks_back
+from headwise.diagnosis.plans.mask_variants import FinitePlan, FlippedPlan, looks_back, said_lines
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import weighed_sums
 
@@ -45,6 +46,8 @@ __all__ = ["broken", "examined"]
 MOST = 12
 # as many tokens are several blocks of them
 LONGER = 67
+# words that name queries before keys
+QUERY_FIRST = re.compile(r"quer\w*\b[^.;]*\bkeys?\b", re.IGNORECASE)
 # what an option may ask for
 TURNED = ("causal-inverted", "causal-offset")
 
@@ -229,13 +232,6 @@ def _masking(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     return suspects
 
 
-def _has_keys_first(attention: AttentionOps) -> bool:
-    """Whether scores have the axis of their keys before that of their queries."""
-    softmax = attention.softmax
-    keys, queries = (None, None) if softmax is None else (attention.key_axis(softmax), attention.query_axis(softmax))
-    return keys is not None and queries is not None and keys < queries
-
-
 def _of_meaning(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     """What is wrong with the mask in the meaning that it was given; nothing where it is right in another."""
     mask_suspects = masking_suspects(run, free)
@@ -243,8 +239,9 @@ def _of_meaning(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     if not mask_suspects or not isinstance(declared, Mapping) or declared["means"] == "lengths":
         return mask_suspects
     is_of_pairs = sum(axis != "B" for axis in declared["shape"]) > 1
-    if mask_suspects[0].kind == "mask-axis" and is_of_pairs and any(map(_has_keys_first, attentions(run))):
-        # a mask of queries and keys is laid out as the scores are
+    words = " ".join(said_lines(exam.plan.target, exam.plan.mask))
+    if mask_suspects[0].kind == "mask-axis" and is_of_pairs and has_keys_first(run) and not QUERY_FIRST.search(words):
+        # a mask of queries and keys has their axes as the scores have, where no words say otherwise
         return []
     if exam.is_mask_sure:
         return mask_suspects

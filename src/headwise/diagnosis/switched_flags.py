@@ -12,7 +12,7 @@ from headwise.diagnosis.checks.dropout import dropping_suspects
 from headwise.diagnosis.checks.side_effects import changed_arguments
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.laws import shown_suspects
-from headwise.diagnosis.plans.flags import switched_plans
+from headwise.diagnosis.plans.flags import NUMBERED, switched_plans
 from headwise.diagnosis.plans.optional_inputs import filled_plans
 from headwise.diagnosis.repair_loop import examined
 from headwise.diagnosis.suspects import Suspect
@@ -40,8 +40,9 @@ def switched(
             break
         exam = examined(plan, user_files=user_files, checks=exams[-1].checks.again())
         laws = exam.checks.all("dropout", dropping_suspects, exam.free, exam.rerun) if not exam.suspects else []
-        shown = exam.checks.all("laws", shown_suspects, exam) if not exam.suspects else []
-        laws += [suspect for suspect in shown if kinds & {suspect.kind, suspect.general}]
+        if NUMBERED <= kinds and not exam.suspects:
+            shown = exam.checks.all("laws", shown_suspects, exam)
+            laws += [suspect for suspect in shown if kinds & {suspect.kind, suspect.general}]
         for suspect in laws:
             exam.repair(suspect)
         faults = [each for each in exam.suspects if each.severity == "fault"]

@@ -22,7 +22,7 @@ SEEN = (
     r"保留|可见|有效|允许|能看|可以看|看得|看见|可看|能见|参与|真实|关注)"
 )
 HIDDEN = (
-    r"(?:mask|pad|ignore|block|hid|exclude|not\s+(?:be\s+)?(?:attend|allow|seen|look)|cannot|can['’]t|forbid|future|(?:nothing|nobody|no\s+(?:one|key|query|token))\s+(?:may|can|must|should|is)\b|"
+    r"(?:mask|pad|ignore|block|hid|exclude|not\s+(?:be\s+)?(?:attend|allow|seen|look)|cannot|can['’]t|forbid|future|(?:nothing|nobody|no\s+(?:one|key|query|token))\s+(?:may|can|should|is)\s+(?:be\s+|to\s+(?:be\s+)?)?(?:seen?|look|attend|read|visible|allowed|used)|"
     r"屏蔽|遮|填充|忽略|掩|隐藏|挡|盖住|补齐|不可|不能|不看|不参与|看不|无效|禁止|未来)"
 )
 YES, NO = (

@@ -163,7 +163,9 @@ def cache_suspects(decoder: Decoder, cache: Kept, *, is_published: bool) -> list
         if is_published:
             # what is unusual is so on purpose: the call that was found out may not be the one that was meant
             suspects = [suspect for suspect in suspects if suspect.proved]
-        out += [_weighed(suspect, breach, decoder) for suspect in suspects]
+        weighed = [_weighed(suspect, breach, decoder) for suspect in suspects]
+        # what no word calls a cache keeps what it likes
+        out += [suspect for suspect in weighed if suspect.severity == FAULT or not breach.way.is_renewed]
         if is_published and out and all(suspect.severity != "fault" for suspect in out):
             out = []
     return out

@@ -7,7 +7,7 @@ from torch import Tensor
 from headwise.calls import CacheProtocol
 from headwise.dataflow import Decoded, Decoder
 
-__all__ = ["holds_tokens", "is_read_alone"]
+__all__ = ["holds_inputs", "holds_tokens", "is_read_alone"]
 
 
 def is_read_alone(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
@@ -33,6 +33,19 @@ def holds_tokens(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
         (3, 2) in zip(a.shape, b.shape, strict=False) and tuple(a.shape[-2:]) != (3, 3)
         for a, b in zip(longer, shorter, strict=True)
     )
+
+
+def holds_inputs(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
+    """Whether the first tensor that was handed on has a row for each token that no other token changes: what is made
+    of it alone, and not what it found among the others.
+    """
+    if not holds_tokens(decoder, way, step):
+        return False
+    before, after = _tensors_of(step)[0], _tensors_of(decoder.parts(way, (3, 1), disturbed=1))[0]
+    shorter = _tensors_of(decoder.parts(way, (2, 1)))[0]
+    axis = next(at for at, pair in enumerate(zip(before.shape, shorter.shape, strict=True)) if pair == (3, 2))
+    changed = (before != after).movedim(axis, 0).flatten(1).any(dim=1)
+    return changed.tolist() == [True, False, False]
 
 
 def _tensors_of(step: Decoded) -> list[Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from headwise.calls import EMPTY, CacheProtocol, Plan, call_role, callee, parameters, role_of, seen_names, ways
 from headwise.dataflow import Decoded, Decoder
 from headwise.diagnosis.caches.decoding_calls import attention_of, is_left_behind
-from headwise.diagnosis.caches.kept_tensors import holds_tokens, is_read_alone
+from headwise.diagnosis.caches.kept_tensors import holds_inputs, holds_tokens, is_read_alone
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.plans.mask_variants import looks_back
 from headwise.recording import Budget, tensors
@@ -85,8 +85,8 @@ def kept(decoder: Decoder) -> Kept:
             if _is_handed_on(decoder, way, step):
                 raising.append(Breach(way, (3, 1), 1, step.error))
             continue
-        if way.is_renewed and not holds_tokens(decoder, way, step):
-            # a state of as many tokens whatever came is no cache
+        if way.is_renewed and not holds_inputs(decoder, way, step):
+            # a state of what came, or what was given out, is no cache
             continue
         if not _depends(decoder, way, step):
             breach = breach_of(decoder, way, (3, 1)) if _keeps(decoder, way, step) else None

@@ -15,7 +15,7 @@ from headwise.diagnosis.scale_factors import Scale, scales
 from headwise.diagnosis.suspects import Suspect
 from headwise.wording import Sentence
 
-__all__ = ["as_chosen", "inverts_norms", "is_given", "named_scales"]
+__all__ = ["are_unit_vectors", "as_chosen", "inverts_norms", "is_given", "named_scales"]
 
 NEAR = 1e-3
 NUMBER = re.compile(r"(?<![\w.])\d+\.\d+")
@@ -49,8 +49,17 @@ def inverts_norms(scale: Scale) -> bool:
     root = sqrt(scale.width)
     if not (isclose(scale.total, root, rel_tol=NEAR) and isclose(late, root, rel_tol=NEAR)):
         return False
+    return not are_unit_vectors(scale)
+
+
+def are_unit_vectors(scale: Scale) -> bool:
+    """Whether queries and keys, without what they were multiplied by before they met, are shorter than what a layer
+    norm gives, as unit vectors are.
+    """
+    met = [scale.attention.context, *scale.attention.path]
+    before = prod(factor.value for factor in scale.factors if all(factor.entry is not op for op in met))
     lengths = [float(side.x.double().norm(dim=-1).mean()) for side in sides(scale.attention) if side.name in "qk"]
-    return len(lengths) == 2 and prod(lengths) > root
+    return len(lengths) != 2 or not before or prod(lengths) <= sqrt(scale.width) * abs(before)
 
 
 def _numbers(run: Run) -> Iterator[float]:

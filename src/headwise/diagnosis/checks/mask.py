@@ -91,10 +91,9 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         is_below = bool((with_mask.weights.nan_to_num()[~wanted] < -TOLERANCE).any())
         if (kind == "mask-nan" or (kind and is_below)) and (replaced := other_normalisation(a, reached)) is not None:
             return [replaced]
-        is_elsewhere = (
+        if kind == "mask-ignored" and (
             waits_for_another(masked) or _is_for_another(masked, pairs) or _is_called_after(masked, with_mask)
-        )
-        if kind == "mask-ignored" and is_elsewhere:
+        ):
             continue
         if kind == "mask-after-softmax" and not (is_late and (a.softmax is not None or is_shared_out(without))):
             # beside a sink rows sum to less the more is masked; what no softmax shared out has none before it
@@ -108,12 +107,11 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
 
 def _without_effect(run: Run, attention: AttentionOps) -> str:
     """The kind of a mask that hides nothing, by how it meets the scores."""
-    reached = reached_by(run)
-    if is_along_queries(attention, reached) and not _is_of_queries(run):
+    if is_along_queries(attention, reached_by(run)) and not _is_of_queries(run):
         return "mask-axis"
-    if is_of_fewer(run, [*attention.path, attention.context]):
-        return "mask-broadcast"
-    return "mask-weak-fill" if nudges(run, attention.path) else "mask-ignored"
+    if nudges(run, attention.path):
+        return "mask-weak-fill"
+    return "mask-broadcast" if is_of_fewer(run, [*attention.path, attention.context]) else "mask-ignored"
 
 
 def _counts_others(run: Run, columns: int) -> bool:
@@ -146,7 +144,9 @@ def _is_of_queries(run: Run) -> bool:
 def _is_called_after(run: Run, pattern: AttentionPattern) -> bool:
     """Whether a mask is called after an input of which no key is: `text_mask`, of what looks at sound."""
     mask = run.plan.mask
-    owners = {number for name, number in run.sources.items() if mask.startswith(f"{name}_") and mask != name}
+    named = {name: number for name, number in run.sources.items() if mask.startswith(f"{name}_")}
+    # values are the keys' own
+    owners = {number for name, number in named.items() if call_role(name) != "value"}
     return bool(owners) and not owners & set(torch.unique(pattern.source).tolist())
 
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from headwise.dataflow import SUMS, AttentionOps, MarkedOp, Run
+from headwise.dataflow import SUMS, AttentionOps, MarkedOp, Run, attentions, made_from
 from headwise.diagnosis.checks.padding import speaks_of_padding
 from headwise.source import Span, fill_of, made_at
 
-__all__ = ["arranged", "home_of", "is_along_queries", "is_counted", "is_of_fewer", "nudges", "reached_by", "uses"]
+__all__ = [
+    "arranged",
+    "has_keys_first",
+    "home_of",
+    "is_along_queries",
+    "is_counted",
+    "is_of_fewer",
+    "nudges",
+    "reached_by",
+    "uses",
+]
 
 # what makes of a mask the numbers that are added to scores
 MOVES = frozenset({"pad", "roll", "cat", "concat", "concatenate"})
@@ -79,8 +89,9 @@ def home_of(run: Run, kind: str, entry: MarkedOp | None, reached: set[int]) -> S
 def is_of_fewer(run: Run, path: Sequence[MarkedOp]) -> bool:
     """Whether what meets scores on their way was made of a mask of which samples or tokens are lost."""
     reached = reached_by(run)
-    first = next((entry.at for entry in path if uses(entry, reached)), 0)
-    return bool(_fewer([op for op in run.seen if op.at < first and not op.is_marked and reached & op.taken]))
+    first = next((entry for entry in path if uses(entry, reached)), None)
+    makers = [] if first is None else made_from(run, [first])
+    return bool(_fewer([op for op in makers if not op.is_marked and reached & op.taken]))
 
 
 def _fewer(makers: Sequence[MarkedOp]) -> list[MarkedOp]:
@@ -147,6 +158,14 @@ def is_along_queries(attention: AttentionOps, reached: set[int]) -> bool:
         if any(len(shape) > behind and shape[-behind] == 1 < shape[-behind - 1] for shape in shapes):
             return True
     return False
+
+
+def has_keys_first(run: Run) -> bool:
+    """Whether all scores that a mask meets have the axis of their keys before that of their queries."""
+    reached = reached_by(run)
+    masked = [each for each in attentions(run) if any(uses(entry, reached) for entry in each.path)]
+    axes = [(each.key_axis(each.softmax), each.query_axis(each.softmax)) for each in masked if each.softmax is not None]
+    return bool(axes) and all(keys is not None and queries is not None and keys < queries for keys, queries in axes)
 
 
 def nudges(run: Run, path: Sequence[MarkedOp]) -> bool:

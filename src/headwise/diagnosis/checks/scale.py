@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.dataflow import MarkedOp, Run
-from headwise.diagnosis.checks.chosen_scale import as_chosen, inverts_norms, is_given, named_scales
+from headwise.diagnosis.checks.chosen_scale import are_unit_vectors, as_chosen, inverts_norms, is_given, named_scales
 from headwise.diagnosis.checks.inputs import is_absorbed, makings
 from headwise.diagnosis.checks.rounded_scale import as_rounded, erased, says_root
 from headwise.diagnosis.checks.unscaled import attributes_of, is_bucketed, is_unscaled, keeps_scale
@@ -136,15 +136,18 @@ def _twice(scale: Scale, wanted: float) -> Factor | None:
 
 
 def _beside_torch(run: Run, scale: Scale, wanted: float) -> Factor | None:
-    """A scale of its own, by the width of a head or by a number that is called one, beside that of torch's function,
-    which is told nothing of it; None: there is none.
+    """A scale of its own, by a number of a config that is called one, beside that of torch's function, which is told
+    nothing of it; None: there is none.
     """
     context = scale.attention.context
     if context.last != "scaled_dot_product_attention" or context.rules[1].get("scale") is not None:
         return None
     before = [factor for factor in scale.factors if factor.entry is not context]
-    chosen = {wanted, *(number**-0.5 for number in named_scales(run))}
-    return next((each for each in before if any(isclose(each.value, one, rel_tol=NEAR) for one in chosen)), None)
+    chosen = {number**-0.5 for number in named_scales(run)}
+    # unit vectors have any scale, and what one factor takes another may give back
+    if are_unit_vectors(scale) or not any(isclose(scale.total, wanted * one, rel_tol=NEAR) for one in chosen):
+        return None
+    return next((each for each in before if isclose(scale.total, wanted * each.value, rel_tol=NEAR)), None)
 
 
 def _adds_queries(run: Run, scale: Scale) -> bool:

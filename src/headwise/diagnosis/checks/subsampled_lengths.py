@@ -70,13 +70,14 @@ def _cut(run: Run) -> MarkedOp | None:
 
 
 def _compared(run: Run, name: str) -> MarkedOp | None:
-    """The first operation that compares places with the lengths, or with what is made of them; None: there is none."""
+    """The first operation that compares places with the lengths, or with what is made of them; None: none does."""
     lengths = run.named.get(name)
     if run.failure is not None or lengths is None:
         return None
     reached = reached_by(run)
     return next((
-        entry for entry in run.seen if entry.name in COMPARED
+        entry for entry in run.seen
+        if entry.name in COMPARED and entry.value is not None and entry.value.ndim > 1
         and any(prod(each.shape) == lengths.numel() for each in entry.inputs if each.number in reached)
     ), None)  # fmt: skip
 

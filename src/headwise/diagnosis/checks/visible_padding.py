@@ -186,7 +186,7 @@ def _suspects(run: Run, again: Run, name: str, differs: Callable[[Tensor, Tensor
     if place is None:
         kind, place = "padding-attended", _crossing(run, again, name)
     if place is None and how == "trimmed":
-        kind, place = "padding-pooled", _shared_out(run, again)
+        kind, place = "padding-pooled", _normalised_with(run, again)
     if place is None:
         return []
     return [Suspect(kind, place, said={"how": how, "name": name}, proved=True, evidence=f"{error:.4g}")]
@@ -238,9 +238,9 @@ def _pool(run: Run, again: Run, length: int, differs: Callable[[Tensor, Tensor],
     return None
 
 
-def _shared_out(run: Run, again: Run) -> Span | None:
-    """The first softmax over tokens that gives those which are left other weights than without the others, of scores
-    that are alike.
+def _normalised_with(run: Run, again: Run) -> Span | None:
+    """The first softmax whose weights of the tokens that are left differ where these are alone, though their scores do
+    not.
     """
     for first, second in zip(run.record.operations, again.record.operations, strict=False):
         if first.span != second.span or first.name != second.name:

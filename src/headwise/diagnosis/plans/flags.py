@@ -19,7 +19,7 @@ from headwise.diagnosis.checks.visible_pairs import pattern_of
 from headwise.diagnosis.plans.small_sizes import small
 from headwise.source import is_installed
 
-__all__ = ["causal_plans", "is_option", "switched_plans", "turned_on"]
+__all__ = ["NUMBERED", "causal_plans", "is_option", "switched_plans", "turned_on"]
 
 # flags that are tried besides those that ask to look back
 MOST = 4
@@ -81,7 +81,9 @@ def switched_plans(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> 
     if free is None or before is None or (files and all(is_installed(file) for file in files)):
         return
     counted = list(_counted(free, target))
-    ways = (*_ways(free, target), *counted, *_worded(free, target))
+    # the shift of every other layer, then words, then numbers that are asked to be more
+    shifts = [(name, plan) for name, plan in counted if plan.init[name] == 1]
+    ways = (*_ways(free, target), *shifts, *_worded(free, target), *(way for way in counted if way not in shifts))
     others = [(name, plan) for name, plan in ways if "causal" not in name and not TURNING.search(name)]
     for name, plan in others[:MOST]:
         result = _ran(plan, files)

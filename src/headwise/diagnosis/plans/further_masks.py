@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.calls import Plan, Reading, call_role, callee, mask_arguments, masks, parameters, read
+from headwise.calls import Plan, Reading, call_role, callee, mask_arguments, masks, parameters, read, visible
 from headwise.dataflow import Manner, Run, attentions, is_laid_over, run
 from headwise.diagnosis.checks.mask import is_reached
 from headwise.diagnosis.checks.mask_arguments import is_unread, withheld
@@ -30,6 +30,8 @@ TRIED = 90
 ALIKE = 4
 # masks of other things than keys
 OTHERS = re.compile(r"head|quer|(^|_)q(_|$)|target|tgt|loss|out|layer|causal|look")
+# one that hides nothing
+SHOWN = re.compile(r"torch\.(ones|zeros)\((.*), dtype=torch\.(\w+)\)")
 RANK = re.compile(r"\b\w*mask\w*\.(?:ndim|dim\(\))\s*==\s*([2-4])|len\(\w*mask\w*\.(?:shape|size\(\))\)\s*==\s*([2-4])")
 
 
@@ -55,6 +57,26 @@ def further_masks(
             variant = variant or _without_effect(masked, name, reading, files)
             if variant is not None:
                 yield variant
+        elif call_role(name) == "mask" and (exchanged := _exchanged(masked, name, files)) is not None:
+            yield exchanged
+
+
+def _exchanged(masked: Plan, name: str, files: Sequence[str]) -> Plan | None:
+    """The plan with the mask of another input, which hides nothing there, in place of its own; None: it fails."""
+    given = masked.call.get(name)
+    shown = SHOWN.fullmatch(str(given.get("_expr"))) if isinstance(given, Mapping) else None
+    if shown is None:
+        return None
+    value, sizes, kind = shown.groups()
+    means = "attend" if value == "ones" else "additive" if kind == "float" else "blocked"
+    mask = {"argument": name, "means": means, "shape": sizes.split(", "), **({} if kind == "bool" else {"dtype": kind})}
+    declared = masked.call["_mask"]
+    call = {**masked.call, masked.mask: visible(declared["shape"], declared)}
+    order = [parameter.name for parameter in parameters(callee(masked.target)) if parameter.name in call]
+    ordered = {each: call[each] for each in order if each != name}
+    beside = {each: call[each] for each in call if each not in order and each != "_mask"}
+    plan = replace(masked, call={**ordered, **beside, "_mask": mask}, mask=name)
+    return plan if _output(plan, files) is not None else None
 
 
 def laid_flat(
