@@ -66,8 +66,8 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     small = [each.name for each in others if each.is_small]
     _shrunk(sizes, small, probe)
     _narrowed(sizes, others, derived, small)
-    _thinned(sizes, others, derived, probe)
     sizes |= windows
+    _thinned(sizes, others, derived, probe)
     for symbol in free:
         is_doubled = symbol.even or (probe % 4 == EVEN and symbol.meaning in HALVED and not symbol.is_small)
         size = _raised(sizes[symbol.name] * (2 if is_doubled else 1), symbol.least, sizes)
