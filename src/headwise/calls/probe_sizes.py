@@ -18,6 +18,8 @@ EVEN = 3
 FEW = (2, 3)
 # so many small sizes are sides of one thing
 VOLUME = 3
+# lengths of inputs
+TOKENS = ("queries", "keys")
 HALVED = frozenset({"queries", "keys", "head_width", "parameter", "key_length"})
 
 
@@ -70,7 +72,7 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     _thinned(sizes, others, derived, probe)
     for symbol in free:
         is_doubled = symbol.even or (probe % 4 == EVEN and symbol.meaning in HALVED and not symbol.is_small)
-        size = _raised(sizes[symbol.name] * (2 if is_doubled else 1), symbol.least, sizes)
+        size = _raised(sizes[symbol.name] * (2 if is_doubled else 1), symbol, sizes)
         sizes[symbol.name] = size if symbol.times == 1 else symbol.times * (1 + probe % (EVEN + 1))
     return sizes
 
@@ -100,18 +102,21 @@ def least_sizes(free: Sequence[Free], derived: Sequence[Free] = ()) -> dict[str,
     has_windows = bool(_windows(free, 0))
     order = sorted(free, key=lambda symbol: (symbol.said != "windows", not symbol.is_small)) if has_windows else free
     for symbol, prime in zip(order, (2, 3, *PRIMES, *PRIMES), strict=False):
-        size = _raised(prime * (2 if symbol.even else 1), symbol.least, out)
+        size = _raised(prime * (2 if symbol.even else 1), symbol, out)
         out[symbol.name] = size if symbol.times == 1 else symbol.times
     return out
 
 
-def _raised(size: int, least: int, others: Mapping[str, int]) -> int:
-    """A size that is large enough, of the same parity, and no other's; one that is large enough as it is."""
-    if size >= least:
-        return size
-    size += 2 * -(-(least - size) // 2)
-    while size in others.values() or size in PRIMES:
-        size += 2
+def _raised(size: int, symbol: Free, others: Mapping[str, int]) -> int:
+    """A size that is large enough, of the same parity, and no other's: of tokens no larger than that, of a table longer
+    than all that is looked up in it.
+    """
+    if symbol.meaning not in TOKENS:
+        return size + 2 * PRIMES[-1] * max(0, -(-(symbol.least - size) // (2 * PRIMES[-1])))
+    if size < symbol.least:
+        size += 2 * -(-(symbol.least - size) // 2)
+        while size in others.values() or size in PRIMES:
+            size += 2
     return size
 
 
