@@ -126,3 +126,11 @@ def test_projected_keys_and_values_are_given_in_heads():
 def test_what_a_layer_keeps_for_another_is_told_before_anything_is_handed_on():
     assert found_in(HEAD + PROJECTED.format(name='("cross", at)')).verdict == "sound"
     assert [kind for kind, _ in blamed_in(HEAD + PROJECTED.format(name='"cross"'))] == ["cache-step-differs"]
+
+
+def test_a_memory_of_as_many_tokens_as_are_small_is_no_cache():
+    source = SEGMENTS.format(first="m - n + 1").replace(
+        "context[:, -self.mem_len :].detach()", "context[:, (context**2).mean((0, 2)) < 2].detach()"
+    )
+    found = found_in(HEAD + source)
+    assert (found.verdict, found.examined["cache"] is True) == ("sound", False)

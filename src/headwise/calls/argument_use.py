@@ -80,11 +80,15 @@ def role_of(argument: inspect.Parameter) -> str:
     return argument.use if isinstance(argument, Argument) else call_role(argument.name)
 
 
+def _tree_of(function: Callable[..., Any], trees: Iterable[tuple[Any, Written]]) -> Written | None:
+    return next((tree for of, tree in trees if of is function), None)
+
+
 @lru_cache(maxsize=256)
 def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> Mapping[str, str]:
     """What a function uses parameters as, by their names; those that are not told are left out."""
     trees = written(owner, {}) if names and inspect.isfunction(function) else []
-    tree = next((tree for of, tree in trees if of is function), None)
+    tree = _tree_of(function, trees)
     if tree is None:
         return {}
     by_name = {tree.name: tree for _, tree in reversed(trees)}
@@ -106,8 +110,7 @@ def _called_or_unpacked(owner: Any, function: Callable[..., Any], names: tuple[s
     """Parameters that are no tensors: those that a call is given in parts, `attend(q, *memory)`, though a batch of two
     has as many, and those that are called themselves, `mask_mod(b, h, q, k)`.
     """
-    trees = written(owner, {}) if names and inspect.isfunction(function) else []
-    tree = next((tree for of, tree in trees if of is function), None)
+    tree = _tree_of(function, written(owner, {}) if names and inspect.isfunction(function) else [])
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
     starred = {node.value.id for call in calls for node in call.args
                if isinstance(node, ast.Starred) and isinstance(node.value, ast.Name)}  # fmt: skip

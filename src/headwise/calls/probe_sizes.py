@@ -56,7 +56,7 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     [{'H': 5, 'd': 7}, {'H': 7, 'd': 5}, {'H': 5, 'd': 11}, {'H': 11, 'd': 10}]
     """
     windows = _windows(free, probe)
-    others = [each for each in free if each.name not in windows]
+    others = [symbol for symbol in free if symbol.name not in windows]
     count = len(others)
     shift = probe // 2
     # every second run goes through the same numbers backwards
@@ -64,8 +64,8 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     turned = pool[shift % max(count, 1) :] + pool[: shift % max(count, 1)] if count > 2 else pool
     if probe % 2:
         turned = turned[::-1]
-    sizes = {each.name: size for each, size in zip(others, turned, strict=True)}
-    small = [each.name for each in others if each.is_small]
+    sizes = {symbol.name: size for symbol, size in zip(others, turned, strict=True)}
+    small = [symbol.name for symbol in others if symbol.is_small]
     _shrunk(sizes, small, probe)
     _narrowed(sizes, others, derived, small)
     sizes |= windows
@@ -78,7 +78,7 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
 
 
 def _shrunk(sizes: dict[str, int], small: Sequence[str], probe: int) -> None:
-    """Give the smallest sizes to these, other ones in each run: what never changes could pass for a constant."""
+    """Give the smallest sizes to these, other ones in symbol run: what never changes could pass for a constant."""
     # the sides of a volume are multiplied
     least = PRIMES if len(small) < VOLUME else (*FEW, *PRIMES)
     for at, name in enumerate(small):
@@ -88,8 +88,8 @@ def _shrunk(sizes: dict[str, int], small: Sequence[str], probe: int) -> None:
 
 
 def _windows(free: Sequence[Free], probe: int) -> dict[str, int]:
-    """How many windows an image has in each direction: few, as what it holds grows with the square of everything."""
-    counts = [each.name for each in free if each.said == "windows"]
+    """How many windows an image has in symbol direction: few, as what it holds grows with the square of everything."""
+    counts = [symbol.name for symbol in free if symbol.said == "windows"]
     return dict(zip(counts, FEW if probe % 2 == 0 else FEW[::-1], strict=False)) if len(counts) <= len(FEW) else {}
 
 
@@ -122,14 +122,14 @@ def _raised(size: int, symbol: Free, others: Mapping[str, int]) -> int:
 
 def _products(free: Sequence[Free], derived: Sequence[Free]) -> list[str]:
     """How wide layers become: the derived sizes, and the heads times their width, whatever the width of a model is."""
-    heads = [each.name for each in (*free, *derived) if each.meaning == "heads"]
-    widths = [each.name for each in free if each.meaning == "head_width"]
+    heads = [symbol.name for symbol in (*free, *derived) if symbol.meaning == "heads"]
+    widths = [symbol.name for symbol in free if symbol.meaning == "head_width"]
     return [*(symbol.equals for symbol in derived), *(f"{count}*{width}" for count in heads for width in widths)]
 
 
 def _narrowed(sizes: dict[str, int], free: Sequence[Free], derived: Sequence[Free], small: Sequence[str]) -> None:
     """Give small sizes to the factors of what becomes too wide. small: symbols that keep theirs."""
-    expressions = {each.name: each.equals for each in derived}
+    expressions = {symbol.name: symbol.equals for symbol in derived}
     for product in _products(free, derived):
         factors = _factors(product, expressions)
         evens = sum(factor.even for factor in free if factor.name in factors)
@@ -154,10 +154,10 @@ def _thinned(sizes: dict[str, int], free: Sequence[Free], derived: Sequence[Free
 
 def _of_three(free: Sequence[Free], derived: Sequence[Free]) -> list[list[str]]:
     """The free symbols of each width that has three of them or more."""
-    expressions = {each.name: each.equals for each in derived}
-    named = {each.name for each in free if each.times == 1}
+    expressions = {symbol.name: symbol.equals for symbol in derived}
+    named = {symbol.name for symbol in free if symbol.times == 1}
     factors = (sorted(_factors(product, expressions) & named) for product in _products(free, derived))
-    return [each for each in factors if len(each) > 2]
+    return [names for names in factors if len(names) > 2]
 
 
 def _factors(expression: str, expressions: Mapping[str, str]) -> set[str]:

@@ -156,7 +156,7 @@ def _behind_convolutions(plan: Plan) -> Iterator[Plan]:
     spectrum, where convolutions make of them what a layer takes.
     """
     name, shape = next(((name, given) for name, given in plan.call.items() if isinstance(given, list)), ("", []))
-    if len(shape) != len(("B", "L", "bands")) or str(shape[-1]).isdigit():
+    if len(shape) != 3 or str(shape[-1]).isdigit():
         return
     built = plan.build(plan.sizes(-1))
     if isinstance(built, nn.Module) and any(isinstance(module, nn.Conv2d) for module in built.modules()):
@@ -169,7 +169,7 @@ def recounted(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> I
     """The plans in which a table has as many columns as the class was built for, where both met one more or as many."""
     built = [value for value in plan.init.values() if isinstance(value, str) and value in sizes]
     for name, shape in plan.call.items():
-        if not isinstance(shape, list) or len(shape) != len(("B", "columns")):
+        if not isinstance(shape, list) or len(shape) != 2:
             continue
         have = _size(shape[-1], sizes)
         for symbol in built:

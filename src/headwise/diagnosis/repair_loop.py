@@ -239,10 +239,11 @@ def _of_meaning(exam: Examination, run: Run, free: Run) -> list[Suspect]:
     if not mask_suspects or not isinstance(declared, Mapping) or declared["means"] == "lengths":
         return mask_suspects
     is_of_pairs = sum(axis != "B" for axis in declared["shape"]) > 1
-    words = " ".join(said_lines(exam.plan.target, exam.plan.mask))
-    if mask_suspects[0].kind == "mask-axis" and is_of_pairs and has_keys_first(run) and not QUERY_FIRST.search(words):
+    if mask_suspects[0].kind == "mask-axis" and is_of_pairs and has_keys_first(run):
         # a mask of queries and keys has their axes as the scores have, where no words say otherwise
-        return []
+        words = " ".join(said_lines(exam.plan.target, exam.plan.mask))
+        if not QUERY_FIRST.search(words):
+            return []
     if exam.is_mask_sure:
         return mask_suspects
     if mask_suspects[0].kind == "mask-nan" and declared["means"] == "additive":

@@ -41,10 +41,12 @@ def holds_inputs(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
     """
     if not holds_tokens(decoder, way, step):
         return False
-    before, after = _tensors_of(step)[0], _tensors_of(decoder.parts(way, (3, 1), disturbed=1))[0]
+    before, disturbed = _tensors_of(step)[0], _tensors_of(decoder.parts(way, (3, 1), disturbed=1))
+    if not disturbed or disturbed[0].shape != before.shape:
+        return False
     shorter = _tensors_of(decoder.parts(way, (2, 1)))[0]
     axis = next(at for at, pair in enumerate(zip(before.shape, shorter.shape, strict=True)) if pair == (3, 2))
-    changed = (before != after).movedim(axis, 0).flatten(1).any(dim=1)
+    changed = (before != disturbed[0]).movedim(axis, 0).flatten(1).any(dim=1)
     return changed.tolist() == [True, False, False]
 
 

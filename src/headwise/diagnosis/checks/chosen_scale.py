@@ -85,27 +85,28 @@ def _numbers(run: Run) -> Iterator[float]:
 
 def named_scales(run: Run) -> list[float]:
     """The numbers of configs that are called a scale."""
-    if not any(isinstance(each, Mapping) for each in run.plan.init.values()):
-        return []
-    named = (
-        pair for config in run.plan.initial(run.sizes).values() for pair in getattr(config, "__dict__", {}).items()
-    )
-    return [float(number) for name, number in named if init_role(name) == "number" and type(number) in (int, float)
-            and number > 1]  # fmt: skip
+    return [number for name, number in _config_numbers(run) if init_role(name) == "number"]
 
 
 def _configured(run: Run) -> Iterator[float]:
     """The numbers of the configs that a class is built with, by default too, that are as long as no axis of the run, or
     are called what no axis is.
     """
-    if not any(isinstance(each, Mapping) for each in run.plan.init.values()):
+    numbers = list(_config_numbers(run))
+    if numbers:
+        lengths = {size for entry in run.seen for tensor in entry.inputs for size in tensor.shape}
+        lengths |= {*run.sizes.values()}
+        yield from (number for name, number in numbers if number not in lengths or init_role(name) == "number")
+
+
+def _config_numbers(run: Run) -> Iterator[tuple[str, float]]:
+    """The numbers above 1 of the configs that a class is built with, by default too, by their names."""
+    if not any(isinstance(value, Mapping) for value in run.plan.init.values()):
         return
-    lengths = {size for entry in run.seen for tensor in entry.inputs for size in tensor.shape}
     for config in run.plan.initial(run.sizes).values():
         for name, number in getattr(config, "__dict__", {}).items():
-            is_size = number in lengths | set(run.sizes.values()) and init_role(name) != "number"
-            if type(number) in (int, float) and number > 1 and not is_size:
-                yield float(number)
+            if type(number) in (int, float) and number > 1:
+                yield name, float(number)
 
 
 def as_chosen(exam: Any, place: int, scale: Scale, suspect: Suspect) -> Suspect:

@@ -34,9 +34,11 @@ def rotating_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     run = rerun(more_change=alike)
     if run.failure is not None or not _are_places_first(run):
         return []
-    others = {name: each for name, each in run.named.items() if name not in run.known and name != run.plan.mask}
-    tables = [name for name, each in others.items() if is_table(name, each)]
-    if any((each.is_floating_point() or each.is_complex()) and name not in tables for name, each in others.items()):
+    others = {name: tensor for name, tensor in run.named.items() if name not in run.known and name != run.plan.mask}
+    tables = [name for name, tensor in others.items() if is_table(name, tensor)]
+    if any(
+        (tensor.is_floating_point() or tensor.is_complex()) and name not in tables for name, tensor in others.items()
+    ):
         # angles that it is called with are random numbers here
         return []
     for number, attention in enumerate(attentions(run)):
@@ -47,7 +49,7 @@ def rotating_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             return [Suspect("rotary-axis", called(misplaced), proved=True, is_local=True)]
         distances = _by_distance(attention)
         values = next((side for side in sides(attention) if side.name == "v"), None)
-        spun = [each for each in turned.get("v", []) if each.change is None]
+        spun = [turn for turn in turned.get("v", []) if turn.change is None]
         if values is not None and spun and _differs(values):
             right = [*turned.get("q", []), *turned.get("k", [])]
             still = _unturned(spun, right)
@@ -107,9 +109,9 @@ def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun
             return Suspect(kind, called(last), said=named, home=untouched(last))
 
     for often, seldom in ((turned["q"], turned["k"]), (turned["k"], turned["q"])):
-        spans = list(dict.fromkeys(called(each) for each in often))
-        second = [each for each in often if called(each) == spans[-1]]
-        if len(spans) > len({called(each) for each in seldom}) and (still := _unturned(second, [])) and right(still):
+        spans = list(dict.fromkeys(called(turn) for turn in often))
+        second = [turn for turn in often if called(turn) == spans[-1]]
+        if len(spans) > len({called(turn) for turn in seldom}) and (still := _unturned(second, [])) and right(still):
             return Suspect("rotary-twice", spans[-1], still)
     mended = mended_turn(run, number, right)
     guess = "" if _is_wrong_in_quarters(run, number, rerun) else "sizes"

@@ -39,22 +39,25 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     wanted, total = 1 / sqrt(scale.width), scale.total
     if scale.normed and not inverts_norms(scale):
         # what is normed may have any scale, and not one of its own beside torch's
-        own = None if is_published else _beside_torch(run, scale, wanted)
-        return (
-            [] if own is None else [_wrong("scale-twice", own, 1 / own.value, total, wanted, values=_about(run, scale))]
-        )
+        if is_published or (extra := _beside_torch(run, scale, wanted)) is None:
+            return []
+        return [_wrong("scale-twice", extra, 1 / extra.value, total, wanted, values=_about(run, scale))]
     if not total:
         return erased(run, scale, wanted, _about(run, scale))
     path = scale.attention.path
-    late = [each for each in scale.after if each.entry in path and each.value and not _is_of_mixture(each.entry, path)]
-    if isclose(prod(each.value for each in late), 1, rel_tol=NEAR):
+    late = [
+        factor
+        for factor in scale.after
+        if factor.entry in path and factor.value and not _is_of_mixture(factor.entry, path)
+    ]
+    if isclose(prod(factor.value for factor in late), 1, rel_tol=NEAR):
         # what one takes another gives back
         late = []
     # any other number is a gate, or what two maps are mixed by
-    late = [each for each in late if _is_scale(each.value, scale.width, run.sizes)]
+    late = [factor for factor in late if _is_scale(factor.value, scale.width, run.sizes)]
     if isclose(total, wanted, rel_tol=NEAR):
-        return [_after(each, wanted) for each in late[:1]]
-    if any(isclose(total, wanted / sqrt(each), rel_tol=NEAR) for each in terms_of(scale.attention)):
+        return [_after(factor, wanted) for factor in late[:1]]
+    if any(isclose(total, wanted / sqrt(count), rel_tol=NEAR) for count in terms_of(scale.attention)):
         # each term has its share
         return []
     way = way_of(scale.attention) or ScorePath((), (), ())
@@ -77,7 +80,7 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     if not scale.factors or is_foreign or (named == "√D" and _adds_queries(run, scale)):
         return []
     odd = [factor for factor in scale.factors if abs(factor.value - wanted) > NEAR] or list(scale.factors)
-    most = next((each for each in odd if each.entry in scale.attention.path), odd[0])
+    most = next((factor for factor in odd if factor.entry in scale.attention.path), odd[0])
     kind = "scale-inverted" if named == "inverted" else "scale-wrong"
     cause = Sentence(f"doctor.factor.{FACTORS.get(named, 'constant')}")
     suspect = _wrong(kind, most, wanted / total, total, wanted, values={"what": cause, **about})
@@ -132,7 +135,7 @@ def _twice(scale: Scale, wanted: float) -> Factor | None:
     if len(scale.factors) < 2 or not isclose(scale.total, wanted * wanted, rel_tol=NEAR):
         return None
     matching = [factor for factor in scale.factors if isclose(factor.value, wanted, rel_tol=NEAR)]
-    return next((each for each in reversed(matching) if each.entry is not scale.attention.context), None)
+    return next((factor for factor in reversed(matching) if factor.entry is not scale.attention.context), None)
 
 
 def _beside_torch(run: Run, scale: Scale, wanted: float) -> Factor | None:
@@ -147,7 +150,7 @@ def _beside_torch(run: Run, scale: Scale, wanted: float) -> Factor | None:
     # unit vectors have any scale, and what one factor takes another may give back
     if are_unit_vectors(scale) or not any(isclose(scale.total, wanted * one, rel_tol=NEAR) for one in chosen):
         return None
-    return next((each for each in before if isclose(scale.total, wanted * each.value, rel_tol=NEAR)), None)
+    return next((factor for factor in before if isclose(scale.total, wanted * factor.value, rel_tol=NEAR)), None)
 
 
 def _adds_queries(run: Run, scale: Scale) -> bool:
@@ -173,14 +176,14 @@ def _named(total: float, width: int, sizes: Mapping[str, int]) -> str:
 
 def _is_of_mixture(entry: MarkedOp, path: Sequence[MarkedOp]) -> bool:
     """Whether weights are multiplied to be added to others, or taken from them."""
-    takers = [each for each in path if each.at > entry.at and each.taken & entry.results]
-    return any(len([m for m in each.given if m is not None and m.kind == "pair"]) > 1 for each in takers)
+    takers = [op for op in path if op.at > entry.at and op.taken & entry.results]
+    return any(len([m for m in op.given if m is not None and m.kind == "pair"]) > 1 for op in takers)
 
 
 def _is_scale(value: float, width: int, sizes: Mapping[str, int]) -> bool:
     """Whether a number is one that scores are scaled by, rightly or not: a width, or the root of one or of a count."""
     widths = {width, sizes.get("D", sizes.get("H", 1) * width)}
-    roots = {each**0.5 for each in {*widths, *(sizes.get(name, 1) for name in "HLS")}}
+    roots = {size**0.5 for size in {*widths, *(sizes.get(name, 1) for name in "HLS")}}
     return any(isclose(value, each**power, rel_tol=NEAR) for each in (widths | roots) - {1} for power in (-1, 1))
 
 
@@ -218,7 +221,9 @@ def _after(factor: Factor, wanted: float) -> Suspect:
 def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     """No factor before the softmax: it comes after, or not at all."""
     scores = scale.attention.context if _is_fused_here(run, scale) else scale.attention.scores
-    late_factors = (each for each in scale.after if _is_scale(each.value, scale.width, run.sizes) and not _learns(each))
+    late_factors = (
+        factor for factor in scale.after if _is_scale(factor.value, scale.width, run.sizes) and not _learns(factor)
+    )
     late = next(late_factors, None)
     if (
         scores is None
