@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from headwise.calls import callee, find, parameters, read
-from headwise.calls.documented_axes import documented_axes, documented_calls
+from headwise.calls.documented_axes import docstring_axes, documented_calls
 from headwise.calls.documented_ranks import documented_ranks
 from headwise.calls.shape_words import shapes_in
 
@@ -27,7 +27,7 @@ class Mixes(nn.Module):
 
 
 def test_each_argument_has_the_names_of_its_axes():
-    assert documented_axes(Mixes, ["words", "parts", "real", "scale", "other"]) == {
+    assert docstring_axes(Mixes, ["words", "parts", "real", "scale", "other"]) == {
         "words": ("batch", "n", "width"),
         "parts": ("batch", "m", "width"),
         "real": ("batch", "n"),
@@ -48,7 +48,7 @@ def test_a_shape_may_have_no_brackets_where_it_speaks_of_samples(text, axes):
         return x
 
     forward.__doc__ = text
-    assert documented_axes(forward, ["x"]) == ({} if axes is None else {"x": axes})
+    assert docstring_axes(forward, ["x"]) == ({} if axes is None else {"x": axes})
 
 
 def distances(x, far, beside, is_real):
@@ -68,7 +68,7 @@ def test_what_is_no_shape_of_names_is_left(text):
         return x
 
     forward.__doc__ = text
-    assert documented_axes(forward, ["x"]) == {}
+    assert docstring_axes(forward, ["x"]) == {}
 
 
 def test_a_multiple_of_a_size_is_an_axis_of_its_own():
@@ -76,7 +76,7 @@ def test_a_multiple_of_a_size_is_an_axis_of_its_own():
         return x
 
     forward.__doc__ = "x: (batch, 2 * n)"
-    assert documented_axes(forward, ["x"]) == {"x": ("batch", "n_times_2")}
+    assert docstring_axes(forward, ["x"]) == {"x": ("batch", "n_times_2")}
 
 
 def test_no_axis_with_a_name_is_called_with_one_entry():
@@ -337,12 +337,12 @@ def test_a_star_before_two_axes_is_the_batch_and_axes_said_to_be_equal_are_one()
     call = next(documented_calls(of_pairs, needed(of_pairs, "pair", "seen"), []))
     assert (call["pair"], call["seen"]) == (["B", "L", "L", "c_pair"], ["B", "L", "L"])
     names = ("pair", "seen")
-    assert documented_axes(of_pairs, names) == {"pair": ("batch", "I", "J", "C_pair"), "seen": ("batch", "I", "J")}
+    assert docstring_axes(of_pairs, names) == {"pair": ("batch", "I", "J", "C_pair"), "seen": ("batch", "I", "J")}
 
     def of_any_rank(pair):
         """pair: (*, width)"""
 
-    assert documented_axes(of_any_rank, ["pair"]) == {}
+    assert docstring_axes(of_any_rank, ["pair"]) == {}
 
 
 class Spaced(nn.Module):

@@ -15,8 +15,9 @@ _HOME = {
     "lacks_forward": "forward_method", "mask_arguments": "mask_forms", "masks": "mask_forms",
     "masks_of_keys": "documented_ranks",
     "methods_of": "forward_method", "parameters": "signature", "read": "source_hints", "role_of": "argument_use",
-    "seen_names": "cache_protocols", "visible": "mask_forms", "ways": "cache_protocols", "whole": "signature",
-    "written": "function_trees",
+    "seen_names": "cache_protocols", "spoken_axes": "documented_axes",
+    "visible": "mask_forms", "ways": "cache_protocols", "whole": "signature",
+    "with_own_sizes": "own_sizes", "written": "function_trees",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from headwise.calls.cache_protocols import ways as ways
     from headwise.calls.code_errors import is_of_code as is_of_code
     from headwise.calls.code_errors import is_of_library as is_of_library
+    from headwise.calls.documented_axes import spoken_axes as spoken_axes
     from headwise.calls.documented_ranks import masks_of_keys as masks_of_keys
     from headwise.calls.equations import declared_sizes as declared_sizes
     from headwise.calls.finder import find as find
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from headwise.calls.mask_forms import masks as masks
     from headwise.calls.mask_forms import visible as visible
     from headwise.calls.option_attributes import is_of_options as is_of_options
+    from headwise.calls.own_sizes import with_own_sizes as with_own_sizes
     from headwise.calls.plan import Named as Named
     from headwise.calls.plan import Plan as Plan
     from headwise.calls.plan import evaluated as evaluated

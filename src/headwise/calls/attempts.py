@@ -14,7 +14,7 @@ from headwise.calls.candidates import calls, extras, wanted
 from headwise.calls.code_errors import is_of_code
 from headwise.calls.constructor_arguments import Draft
 from headwise.calls.constructor_errors import halved, rebuilt
-from headwise.calls.documented_axes import documented_axes
+from headwise.calls.documented_axes import docstring_axes
 from headwise.calls.documented_ranks import documented_ranks, is_degenerate
 from headwise.calls.equations import fixed_at
 from headwise.calls.layout_order import is_narrow
@@ -64,7 +64,7 @@ class Bench:
         self.runs = self.ran.all_run
         # a plan that gives one entry to an axis with a name is taken where no other runs
         self.degenerate: Plan | None = None
-        self.documented = {} if wish.call else documented_axes(target, [each.name for each in every])
+        self.documented = {} if wish.call else docstring_axes(target, [each.name for each in every])
         self.called = [each for each in every if each.name != wish.masked]
         # a mask that must be there is there from the beginning
         self.is_masked = any(parameter.name == wish.masked and parameter.default is EMPTY for parameter in every)

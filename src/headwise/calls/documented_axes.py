@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import re
@@ -28,9 +29,9 @@ from headwise.calls.shape_words import (
     shapes_in,
 )
 from headwise.calls.source_hints import Reading
-from headwise.source import meaning_of
+from headwise.source import meaning_of, nodes_of
 
-__all__ = ["HEADS", "INPUTS", "SIDES", "WIDTH", "documented_axes", "documented_calls"]
+__all__ = ["HEADS", "INPUTS", "SIDES", "WIDTH", "docstring_axes", "documented_calls", "spoken_axes"]
 
 NAME = re.compile(r"[^\W\d]\w*")
 FEWEST = 2
@@ -72,10 +73,38 @@ INPUTS = ("query", "key", "value")
 BELOW = ("5", "3")
 
 
-def documented_axes(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def docstring_axes(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The names of the axes of each argument whose shape the docstring of a class or of its forward gives."""
     spoken = shapes_in(docstrings(target), names)
     return {name: parts for name, parts in spoken.items() if len(parts) >= FEWEST and all(map(NAME.fullmatch, parts))}
+
+
+def spoken_axes(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The names of the axes of arguments, as docstrings give them, or else as the code unpacks their shapes.
+
+    names: of the arguments; a shape that stands by itself in a docstring is that of the first.
+    """
+    alone = shape_alone(docstrings(target))
+    return {
+        **_unpacked(target, names),
+        **({names[0]: alone} if names and alone else {}),
+        **docstring_axes(target, names),
+    }
+
+
+def _unpacked(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The names that a function, or the forward of a class, gives to all axes of its arguments: `b, n, d = x.shape`."""
+    out: dict[str, tuple[str, ...]] = {}
+    for _, tree in written(target, {}):
+        for node in nodes_of(tree) if tree.name in ("forward", getattr(target, "__name__", "")) else ():
+            if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Tuple):
+                continue
+            shape = node.value.func if isinstance(node.value, ast.Call) else node.value
+            if not isinstance(shape, ast.Attribute) or shape.attr not in ("shape", "size"):
+                continue
+            if isinstance(shape.value, ast.Name) and shape.value.id in names:
+                out.setdefault(shape.value.id, tuple(map(ast.unparse, node.targets[0].elts)))
+    return out
 
 
 def documented_calls(

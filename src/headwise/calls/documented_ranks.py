@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headwise.calls.documented_axes import HEADS, INPUTS, SIDES, WIDTH, documented_axes
+from headwise.calls.documented_axes import HEADS, INPUTS, SIDES, WIDTH, docstring_axes
 from headwise.calls.plan import Plan
 from headwise.calls.rank_repairs import axes_of
 from headwise.calls.roles import call_role
@@ -16,7 +16,7 @@ __all__ = ["SaidAxes", "documented_ranks", "is_degenerate", "is_otherwise", "mas
 
 def masks_of_keys(target: Any, names: Sequence[str]) -> set[str]:
     """The arguments that docstrings give the shape (batch, keys), so that they say nothing of the order of queries."""
-    axes = documented_axes(target, names)
+    axes = docstring_axes(target, names)
     return {name for name, parts in axes.items() if len(parts) == len("BS") and parts[0].lower() in BATCH}
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Protocol
 
+from headwise.calls.roles import init_role
+
 __all__ = ["PRIMES", "least_sizes", "probe_sizes"]
 
 # 2 and 3 are left to constants; small, so that scores stay small
@@ -65,8 +67,12 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     if probe % 2:
         turned = turned[::-1]
     sizes = {symbol.name: size for symbol, size in zip(others, turned, strict=True)}
-    small = [symbol.name for symbol in others if symbol.is_small]
-    _shrunk(sizes, small, probe)
+    sides = sorted((symbol for symbol in others if symbol.is_small), key=lambda symbol: not _is_window(symbol))
+    # an image is larger than the windows that it is cut into
+    count = sum(map(_is_window, sides)) if len(sides) >= VOLUME else 0
+    small = [symbol.name for symbol in sides]
+    _shrunk(sizes, small, probe, count)
+    _lengthened(sizes, others)
     _narrowed(sizes, others, derived, small)
     sizes |= windows
     _thinned(sizes, others, derived, probe)
@@ -77,14 +83,34 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     return sizes
 
 
-def _shrunk(sizes: dict[str, int], small: Sequence[str], probe: int) -> None:
-    """Give the smallest sizes to these, other ones in symbol run: what never changes could pass for a constant."""
+def _is_window(symbol: Free) -> bool:
+    return init_role(symbol.said) == "window"
+
+
+def _shrunk(sizes: dict[str, int], small: Sequence[str], probe: int, count: int) -> None:
+    """Give the smallest sizes to these, other ones in each run: what never changes could pass for a constant.
+
+    count: of the first, which stay below all others; 0: they are not told apart.
+    """
     # the sides of a volume are multiplied
     least = PRIMES if len(small) < VOLUME else (*FEW, *PRIMES)
+    first, rest = (least[: count + 1], least[count + 1 :]) if count else ((), least)
     for at, name in enumerate(small):
-        size = least[(at + probe) % (len(small) + 1)]
+        pool, place, many = (first, at, count) if at < count else (rest, at - count, len(small) - count)
+        size = pool[(place + probe) % (many + 1)]
         holder = next((symbol for symbol, value in sizes.items() if value == size), name)
         sizes[holder], sizes[name] = sizes[name], size
+
+
+def _lengthened(sizes: dict[str, int], free: Sequence[Free]) -> None:
+    """Give a length that a window would cover the next size of another symbol."""
+    most = max((sizes[symbol.name] for symbol in free if symbol.is_small and _is_window(symbol)), default=0)
+    others = [symbol.name for symbol in free if symbol.meaning not in TOKENS and not symbol.is_small]
+    for symbol in free:
+        larger = sorted(name for name in others if sizes[name] > most)
+        if symbol.meaning in TOKENS and sizes[symbol.name] < most and larger:
+            other = min(larger, key=lambda name: sizes[name])
+            sizes[symbol.name], sizes[other] = sizes[other], sizes[symbol.name]
 
 
 def _windows(free: Sequence[Free], probe: int) -> dict[str, int]:

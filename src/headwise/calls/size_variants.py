@@ -167,7 +167,7 @@ def _spreads(
                 size = arguments[name]
             square = size if sides else f"{size}*{size}"
             # an image that a class is built for is the one that comes
-            ways = (square, f"n*{size}") if role in ("image", "grid") and sides else (f"n*{size}", square)
+            ways = (square, f"n*{size}") if role in ("image", "grid") else (f"n*{size}", square)
             yield from (*ways, *([f"{size}+1"] if name in unknown else []))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from headwise.dataflow.axes import NamedAxis, Shape
 from headwise.dataflow.axis_parts import Atom, Axes, Digit, Laid, Part, Piece, Pieces, unmixed, whole
@@ -104,6 +105,8 @@ class Names:
                 return total
             if total != UNKNOWN and any("//" in text for text in texts):
                 return total
+        if all(text.isdigit() for text in texts):
+            return str(prod(map(int, texts)))
         return multiplied(texts)
 
     def _piece(self, piece: Piece) -> str:
@@ -225,14 +228,15 @@ class Row:
 
 
 def aligned(records: Sequence[Record]) -> list[Row]:
-    """The operations that all runs have in common; of a loop, the turns that all of them ran."""
+    """The operations that all runs have in common; of a loop as many turns, the last one among them."""
     sites = [by_site(record) for record in records]
     rows: list[tuple[int, Row]] = []
     for site, places in sites[0].items():
         everywhere = [run_sites.get(site, []) for run_sites in sites]
         turns = tuple(len(each) for each in everywhere)
         for turn in range(min(turns)):
-            at = tuple(each[turn] for each in everywhere)
+            # what is left over is in the last turn, whichever that is
+            at = tuple(each[-1 if turn and turn + 1 == min(turns) else turn] for each in everywhere)
             operations = tuple(record.operations[place] for record, place in zip(records, at, strict=True))
             rows.append((places[turn], Row(operations, at, site, turns, turn)))
     return [row for _, row in sorted(rows, key=lambda each: each[0])]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwise.dataflow.axis_parts import Atom, Axes, Laid, Part, Pieces, rearranged, whole
-from headwise.dataflow.sizes import Sizes, is_one, times
+from headwise.dataflow.sizes import Sizes, is_one, less, times
 
 __all__ = ["OperationAxes", "outputs"]
 
@@ -243,6 +243,22 @@ def _topped(op: OperationAxes) -> tuple[Axes | None, ...]:
     )
 
 
+def _padded(op: OperationAxes) -> tuple[Axes | None, ...]:
+    """pad: an axis that grows is the axis of the input and what was laid beside it."""
+    x, sizes = op.inputs[0], op.results[0]
+    if len(sizes) != len(x):
+        return (None,)
+    return (tuple(_beside(axis, size, op.runs) for axis, size in zip(x, sizes, strict=True)),)
+
+
+def _beside(axis: Pieces, size: Sizes, runs: int) -> Pieces:
+    before = whole(axis, runs)
+    if before == size or not less(before, size):
+        return axis if before == size else _new(size)
+    further = Atom(tuple(a - b for a, b in zip(size, before, strict=True)))
+    return (Atom(size, joined=(axis, (further,))),)
+
+
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("matmul", "bmm", "mm", "mv", "__matmul__", "dot", "baddbmm", "addmm", "addbmm"), _matmul),
     **dict.fromkeys(("linear",), _linear),
@@ -261,5 +277,6 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("outer", "ger"), _outer),
     **dict.fromkeys(("einsum",), _einsum),
     **dict.fromkeys(("gather", "take_along_dim"), _gathered),
-    **dict.fromkeys(("topk", "sort", "pad", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d"), _topped),
+    **dict.fromkeys(("pad",), _padded),
+    **dict.fromkeys(("topk", "sort", "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d"), _topped),
 }  # fmt: skip

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, permutations
 
-from headwise.dataflow.sizes import Sizes, product
+from headwise.dataflow.sizes import Sizes, product, times
 
 __all__ = ["Expressions"]
 
 FACTORS = (1, 2, 3, 4)
 # the most symbols of a product: B*H*L*S is the largest in attention
 LONGEST = 4
+# as many counts of blocks are multiplied
+MOST_COUNTS = 16
 UNKNOWN = "?"
 # from slow to fast, as in attention; other symbols follow in their order
 ROWS = ("B", "L", "S", "Hkv", "g", "H", "d")
@@ -42,9 +44,9 @@ class Expressions:
         return self._names.get(sizes, UNKNOWN)
 
     def _fixed(self, sizes: Sizes) -> str:
-        """The only symbol with this size in every run; "": none or several."""
+        """The only symbol with this size in every run; "": none or several, or a number that may be the code's own."""
         fitting = [name for name, each in self.symbols.items() if each == sizes]
-        return fitting[0] if len(fitting) == 1 else ""
+        return fitting[0] if len(fitting) == 1 and sizes[0] not in FACTORS else ""
 
     def _candidates(self) -> Iterator[tuple[Sizes, str]]:
         """Every expression, the simplest first."""
@@ -110,3 +112,29 @@ class Expressions:
             for second, b in symbols.items():
                 if first != second:
                     yield tuple(x // y for x, y in zip(a, b, strict=True)), f"{first}//{second}"
+        yield from self._blocks(symbols)
+
+    def _blocks(self, symbols: Mapping[str, Sizes]) -> Iterator[tuple[Sizes, str]]:
+        """What is cut into blocks: how many there are, all of them filled up, the rest in the last one; and tables of
+        distances within a block, on each of its sides.
+        """
+        pairs = [
+            (first, second)
+            for first, second in permutations(symbols, 2)
+            if all(a > b for a, b in zip(symbols[first], symbols[second], strict=True))
+        ]
+        counts: list[tuple[Sizes, str]] = []
+        for first, second in pairs:
+            together = list(zip(symbols[first], symbols[second], strict=True))
+            count = tuple(-(-a // b) for a, b in together), f"ceil({first}/{second})"
+            counts.append(count)
+            yield count
+            yield tuple(-(-a // b) * b for a, b in together), f"ceil({first}/{second})*{second}"
+            yield tuple(a % b for a, b in together), f"{first}%{second}"
+        sides = [(tuple(2 * size - 1 for size in sizes), f"(2*{name}-1)") for name, sizes in symbols.items()]
+        for factors in (counts[:MOST_COUNTS], sides):
+            for (a, first), (b, second) in combinations_with_replacement(factors, 2):
+                yield times(a, b), f"{first}*{second}"
+        for (a, first), (b, second) in combinations(counts[:MOST_COUNTS], 2):
+            for name, sizes in symbols.items():
+                yield times(sizes, times(a, b)), f"{name}*{first}*{second}"

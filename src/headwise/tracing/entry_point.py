@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from headwise.calls import Plan, check_forward, whole
+from headwise.calls import Plan, check_forward, whole, with_own_sizes
 from headwise.calls import find as find_call
 from headwise.errors import InputError
 from headwise.targets import describe_object, in_child
+from headwise.tracing.axis_words import axis_words
 from headwise.tracing.comment_check import compared
 from headwise.tracing.probe_runs import ProbeResult, probed, unbuilt
 from headwise.tracing.steps import Problem, Trace
+from headwise.tracing.symbol_names import renamed
 from headwise.wording import Refusal, refusal, refuses_in_lang
 
 __all__ = ["as_trace", "planned", "trace", "traced"]
@@ -85,9 +87,10 @@ def planned(
                 raise failure.error
         if search.failures and not _is_ready(search.failures[0].plan):
             return search.failures[0].plan, unbuilt(search.failures[0], files)
-    plan, probe = _followed(
-        search.plans, tuple(each.plan for each in search.failures), user_files, files, kernels, lang
-    )
+    plans = search.plans
+    if plans and options.get("init") is None and options.get("call") is None:
+        plans = (with_own_sizes(plans[0]), *plans[1:])
+    plan, probe = _followed(plans, tuple(each.plan for each in search.failures), user_files, files, kernels, lang)
     if not search.plans and options.get("call") is None:
         probe = replace(probe, problems=tuple(map(_guessed, probe.problems)))
     return plan, probe
@@ -114,7 +117,10 @@ def as_trace(
         call=dict(plan.call),
         lang=lang,
     )
-    return replace(uncommented, comments=compared(uncommented))
+    words = axis_words(plan)
+    trace = replace(uncommented, comments=compared(uncommented))
+    symbols = (replace(each, meaning="parameter", said="") if each.name in words else each for each in trace.symbols)
+    return renamed(replace(trace, symbols=tuple(symbols)), words)
 
 
 def _guessed(problem: Problem) -> Problem:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from headwise.tracing.steps import Problem, Symbol, Trace
+from headwise.dataflow import NamedAxis
+from headwise.tracing.steps import Problem, Step, Symbol, Trace
 from headwise.wording import say
 
 __all__ = ["MEANINGS", "called", "condition", "legend", "notices"]
@@ -14,6 +16,7 @@ __all__ = ["MEANINGS", "called", "condition", "legend", "notices"]
 # the sentence of each meaning that a symbol can have
 MEANINGS = {
     "batch": "trace.meaning.batch",
+    "length": "trace.meaning.length",
     "queries": "trace.meaning.queries",
     "keys": "trace.meaning.keys",
     "heads": "trace.meaning.heads",
@@ -34,6 +37,7 @@ MASK_MEANINGS = {
 # the sentence of each setting that a problem can have
 CONDITIONS = {"cross": "trace.cross_only", "guessed": "trace.guessed"}
 WORD = re.compile(r"[A-Za-z_]\w*")
+LENGTHS = ("queries", "keys")
 
 
 def legend(trace: Trace, *, real: bool = False) -> list[str]:
@@ -48,7 +52,26 @@ def legend(trace: Trace, *, real: bool = False) -> list[str]:
         for axis in shape.axes
         for word in WORD.findall(axis.text)
     }
-    return [_entry(symbol, trace.lang, real) for symbol in trace.symbols if symbol.name in used or not used]
+    symbols = [symbol for symbol in trace.symbols if symbol.name in used or not used]
+    if not _tells_apart(trace):
+        symbols = [replace(each, meaning="length") if each.meaning in LENGTHS else each for each in symbols]
+    return [_entry(symbol, trace.lang, real) for symbol in symbols]
+
+
+def _tells_apart(trace: Trace) -> bool:
+    """Whether queries and keys have lengths of their own, by all attention whose scores are seen."""
+    lengths = {symbol.name for symbol in trace.symbols if symbol.meaning in LENGTHS}
+    pairs = [axes for step in trace.steps if (axes := _scored(step))]
+    words = ({word for axis in axes for word in WORD.findall(axis.text)} for axes in pairs)
+    return len(lengths) > 1 and (not pairs or any(lengths <= each for each in words))
+
+
+def _scored(step: Step) -> list[NamedAxis]:
+    """The axes of the queries and the keys of an attention; none: the operation is no part of one."""
+    shapes = [shape.axes for shape in step.inputs if len(shape.axes) > 1]
+    if step.op == "softmax":
+        return list(shapes[0][-2:]) if shapes else []
+    return [axes[-2] for axes in shapes[:2]] if step.op == "scaled_dot_product_attention" else []
 
 
 def _entry(symbol: Symbol, lang: str, real: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -35,13 +35,16 @@ class ProbeResult:
 
 @dataclass(frozen=True)
 class _Runs:
-    """The probe runs of one plan. sizes: of each symbol in each run; shown: sizes in the run that is shown."""
+    """The probe runs of one plan. sizes: of each symbol in each run; shown: sizes in the run that is shown. target: as
+    it was built for the first.
+    """
 
     records: list[Record]
     followers: list[Follower]
     sizes: dict[str, Sizes]
     shown: dict[str, int]
     shown_record: Record
+    target: Any
 
 
 def probed(
@@ -68,7 +71,7 @@ def probed(
     writer = _StepWriter(names, spoken or {}, {row.site: row for row in rows}, runs.shown_record)
     steps = writer.steps(rows)
     return ProbeResult(
-        _symbols(plan.symbols, runs.shown),
+        tuple(_called(symbol, plan, runs) for symbol in _symbols(plan.symbols, runs.shown)),
         steps,
         tuple(_problems(runs, names, writer, plan, lang)),
     )
@@ -99,7 +102,8 @@ def _run(plan: Plan, user_files: tuple[str, ...], *, kernels: bool, equal: Mappi
         again = _recorded(plan, real, user_files, kernels=False)[0]
         if again.failure is None:
             shown, record = real, again
-    return _Runs(records, followers, {name: tuple(size[name] for size in sizes) for name in sizes[0]}, shown, record)
+    by_name = {name: tuple(size[name] for size in sizes) for name in sizes[0]}
+    return _Runs(records, followers, by_name, shown, record, plan.build(sizes[0]))
 
 
 def _recorded(
@@ -155,6 +159,15 @@ def _symbols(named: Sequence[Named], sizes: Mapping[str, int]) -> tuple[Symbol, 
         for symbol in named
         if symbol.name in sizes
     )
+
+
+def _called(symbol: Symbol, plan: Plan, runs: _Runs) -> Symbol:
+    """A symbol without its name in the code where all that has this name in the modules is of another size."""
+    if not isinstance(runs.target, nn.Module) or symbol.said in plan.init:
+        return symbol
+    named = [getattr(module, symbol.said, None) for module in runs.target.modules()] if symbol.said else []
+    counted = [value for value in named if type(value) is int]
+    return symbol if not counted or runs.sizes[symbol.name][0] in counted else replace(symbol, said="")
 
 
 class _StepWriter:

@@ -131,6 +131,7 @@ CHINESE: dict[str, str] = {
     "trace.meaning.batch": "批大小",
     "trace.meaning.queries": "查询长度",
     "trace.meaning.keys": "键长度",
+    "trace.meaning.length": "序列长度",
     "trace.meaning.heads": "头数",
     "trace.meaning.head_width": "每个头的维度",
     "trace.meaning.width": "模型维度",

@@ -156,6 +156,7 @@ ENGLISH: dict[str, str] = {
     "trace.meaning.batch": "batch",
     "trace.meaning.queries": "query length",
     "trace.meaning.keys": "key length",
+    "trace.meaning.length": "sequence length",
     "trace.meaning.heads": "heads",
     "trace.meaning.head_width": "head width",
     "trace.meaning.width": "model width",
