@@ -97,7 +97,7 @@ def test_numbers_by_default_and_axes_of_inputs_have_the_names_that_the_code_give
     assert shapes(trace, "cat") == ["[B, media, frames*patches+num_latents, D]"]
     assert shapes(trace, "relu") == ["[B, media, num_latents, D*ff_mult]"]
     assert shapes(trace, "softmax") == ["[B, media, num_latents, frames*patches+num_latents]"]
-    assert trace.call == {"x": ["B", "media", "frames", "patches", "D"]}
+    assert trace.call["x"] == ["B", "media", "frames", "patches", "D"]
     sizes = {symbol.name: symbol.size for symbol in trace.symbols}
     assert (sizes["num_latents"], sizes["ff_mult"]) == (6, 3)
 
@@ -129,7 +129,7 @@ def test_of_a_loop_the_first_turns_and_the_last_are_shown():
 
 def test_what_a_person_says_is_kept():
     trace = hw.trace(Resampler, init={"dim": "D"})
-    assert trace.init == {"dim": "D"}
+    assert trace.init == {"dim": "D", "heads": "H"}
     assert shapes(trace, "softmax") == ["[B, media, 6, frames*patches+6]"]
 
 

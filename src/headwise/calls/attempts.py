@@ -70,6 +70,8 @@ class Bench:
         self.is_masked = any(parameter.name == wish.masked and parameter.default is EMPTY for parameter in every)
         self.roles = wanted(self.called)
         self.missed, self.telling, self.why = list[Plan](), list[Plan](), ""
+        # of several layouts that are one for these arguments, one is tried
+        self.failing: set[str] = set()
         self.reached: Plan
         drafts = opening(target, reading, namespace, wish, has_heads="heads" in self.roles.rest.values())
         even = [
@@ -214,7 +216,8 @@ class Bench:
         """The plan, or what its errors make of it, if that runs in every probe."""
         visited: list[Plan] = []
         waiting, self.reached = [(plan, 0)], plan
-        if self.ran.is_otherwise(plan):
+        way = f"{plan.setting} {plan.init} {plan.call} {plan.symbols}"
+        if self.ran.is_otherwise(plan) or way in self.failing:
             return None
         while waiting and not self.budget.is_over:
             candidate, depth = waiting.pop(0)
@@ -236,6 +239,8 @@ class Bench:
                 if not more and self.reached is plan and told_widths(str(attempt.error)) is None:
                     self.reached = candidate
                 waiting[:0] = [(self.renamed(variant), depth + 1) for variant in more]
+        if not self.budget.is_over:
+            self.failing.add(way)
         return None
 
     def renamed(self, plan: Plan) -> Plan:

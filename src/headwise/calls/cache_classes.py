@@ -27,7 +27,7 @@ SIZES = (
     (r"layer", "layers"),
     (r"batch|bsz|^b$|^bs$", "B"),
     (r"(kv|key).*head|n_kv|num_kv", "Hkv"),
-    (r"head_?(dim|size|width)|^d$|d_?head|dim_?head|d_?k$|d_?v$", "d"),
+    (r"head_?(dim|size|width)|^(d|hd|dh)$|d_?head|dim_?head|d_?k$|d_?v$", "d"),
     (r"head|^h$", "Hkv"),
     (r"window", "window"),
     (r"len|seq|max|pos|size|capacity|context|block|room|slots|tokens", "room"),

@@ -190,7 +190,9 @@ def _forms(
     for group in dict.fromkeys([names, only]):
         for pick in (-1, 1, "pair"):
             yield CacheProtocol(group[0], plan, start=lambda group=group: dict.fromkeys(group), names=group, pick=pick)  # type: ignore[misc]
-    for give in given_by(plan.build(sizes), sizes, dtype) if _is_module(plan.target) else ():
+    # a method makes what it gives as its own weights are
+    built = plan.build(sizes).to(dtype) if isinstance(plan.target, type) and _is_module(plan.target) else plan.target
+    for give in given_by(built, sizes, dtype) if _is_module(plan.target) else ():
         yield CacheProtocol(only[0], plan, start=lambda give=give: {only[0]: give()}, names=only)  # type: ignore[misc]
         yield CacheProtocol(only[0], plan, start=lambda give=give: {only[0]: give()}, names=only, pick=-1)  # type: ignore[misc]
     first = caches[0]

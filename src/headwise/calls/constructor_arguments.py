@@ -88,8 +88,10 @@ class _Writer:
             count, _, side = variant.spread.partition("*")
             if count == "n":
                 sides = side.split("*")
-                self.symbols["h"] = replace(MORE["h"], equals=f"n*{sides[0]}")
+                self.symbols["h"] = replace(MORE["h"], equals=f"n*{sides[-2] if sides[1:] else sides[0]}")
                 self.symbols["w"] = replace(MORE["w"], equals=f"m*{sides[-1]}")
+                if sides[2:]:
+                    self.symbols["t"] = replace(MORE["t"], equals=f"n*{sides[0]}")
             elif {count, side} <= self.symbols.keys() and count != side:
                 self.symbols |= {at: replace(MORE[at], equals=size) for at, size in (("h", count), ("w", side))}
         return Draft({name: value for name, value in values.items() if value is not EMPTY}, self.symbols)

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from headwise.calls.argument_use import role_of
@@ -48,9 +49,11 @@ LENGTHS = frozenset({
     "t", "l", "s", "n", "seq", "seq_len", "time", "length", "tokens", "frames", "steps", "len", "qlen", "q_len", "klen",
     "k_len", "tgt_len", "src_len", "seqlen",
 })  # fmt: skip
-# the height and the width of an image
 # what is translated, and what it is translated to, as arguments are called
 LANGUAGES = (("src", "source"), ("tgt", "trg", "target"))
+# the third side of a volume; d is one beside another word for features
+DEPTHS = frozenset({"t", "d", "depth", "frames", "time"})
+# the height and the width of an image
 SIDES = {"h": "h", "w": "w", "height": "h", "width": "w", "x": "h", "y": "w"}
 CHANNELS = ("in_chans", "in_channels", "channels", "num_channels", "n_channels", "c")
 # what stands behind the shape of whole numbers
@@ -224,6 +227,8 @@ def _symbols(
     # of states and of actions, of which each has features of its own
     many = {parts[-1] for parts in inputs if len(parts) > 2} - inner
     lengths, counted = _translated(axes, batch), _counted(axes)
+    pairs = [pair for parts in axes.values() for pair in pairwise(parts)]
+    depths = {first for first, second in pairs if first.lower() in DEPTHS and SIDES.get(second.lower()) == "h"}
 
     def symbol(part: str) -> Any:
         low = part.lower()
@@ -241,6 +246,8 @@ def _symbols(
             # an image that a class is built for is the one that comes
             built_for = (name for name, size in draft.init.items() if init_role(name) == "image" and type(size) is str)
             return next(built_for, SIDES[low])
+        if part in depths and is_image and (low != "d" or words & (WIDTH - {"d"})):
+            return "t"
         if low in CHANNELS and is_image and (count := next((given[name] for name in CHANNELS if name in given), None)):
             return count
         if low == "h" and part in widths:  # hidden features, and no heads

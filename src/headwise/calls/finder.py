@@ -186,7 +186,10 @@ def _resorts(
         given, is_told = (checked_init(None, signatures[0]), checked_call(call, signatures[1])), True
         # words may name an axis that no input has
         with contextlib.suppress(InputError):
-            yield from [(wish, SHORT) for wish in _wishes(*given, cross)]
+            for wish in _wishes(*given, cross):
+                # the sides of an image may be made of the windows that it is cut into
+                free = {name: symbol for name, symbol in wish.symbols.items() if name not in MORE}
+                yield replace(wish, symbols=free), SHORT
         yield from [] if sized is None else [(replace(sized, call=given[1].kept), SHORT)]
     if sized is not None:
         yield sized, SHORT

@@ -84,7 +84,7 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
 
 
 def _is_window(symbol: Free) -> bool:
-    return init_role(symbol.said) == "window"
+    return symbol.said != "windows" and init_role(symbol.said) == "window"
 
 
 def _shrunk(sizes: dict[str, int], small: Sequence[str], probe: int, count: int) -> None:
@@ -120,16 +120,23 @@ def _windows(free: Sequence[Free], probe: int) -> dict[str, int]:
 
 
 def least_sizes(free: Sequence[Free], derived: Sequence[Free] = ()) -> dict[str, int]:
-    """Distinct primes from 2 on: what is only tried, is tried fast."""
+    """Distinct primes from 2 on, but that the sides of a volume have some of their own: what is only tried, is tried
+    fast.
+    """
     out: dict[str, int] = {}
     multiplied = {name for factors in _of_three(free, derived) for name in factors}
     free = sorted(free, key=lambda symbol: symbol.name not in multiplied)
-    # windows come first: what holds them holds their product
-    has_windows = bool(_windows(free, 0))
-    order = sorted(free, key=lambda symbol: (symbol.said != "windows", not symbol.is_small)) if has_windows else free
-    for symbol, prime in zip(order, (2, 3, *PRIMES, *PRIMES), strict=False):
-        size = _raised(prime * (2 if symbol.even else 1), symbol, out)
-        out[symbol.name] = size if symbol.times == 1 else symbol.times
+    # windows come first: what holds them holds their product; the sides of those of a volume may be as few
+    counts = _windows(free, 0)
+    is_volume = sum(map(_is_window, free)) >= VOLUME
+    out |= counts if is_volume else {}
+    rest = [symbol for symbol in free if symbol.name not in out]
+    order = sorted(rest, key=lambda symbol: (symbol.said != "windows", not symbol.is_small)) if counts else rest
+    sides = sorted((symbol for symbol in rest if symbol.is_small and is_volume), key=lambda each: not _is_window(each))
+    for group in (sides, [symbol for symbol in order if symbol not in sides]):
+        for symbol, prime in zip(group, (*FEW, *PRIMES, *PRIMES), strict=False):
+            size = _raised(prime * (2 if symbol.even else 1), symbol, out)
+            out[symbol.name] = size if symbol.times == 1 else symbol.times
     return out
 
 

@@ -212,12 +212,16 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     out = shown_suspects(exam)
     if not exam.suspects:
         out += exam.checks.all("cache", run.fact, step_methods, run)
+    is_masked, is_sure = bool(exam.plan.mask) and not exam.suspects, exam.is_mask_sure
     if not attentions(run):
-        return out
+        is_pooled = is_masked and bool(weighed_sums(run, free))
+        return out + (
+            exam.checks.all("mask", visible_padding, exam.plan, exam.rerun, is_sure=is_sure) if is_pooled else []
+        )
     out += exam.checks.all("mask", run.fact, unmet_conditions, run, free)
-    if exam.plan.mask and not exam.suspects:
+    if is_masked:
         out += exam.checks.all("samples", mask_leaks, exam.plan, exam.rerun)
-        out += exam.checks.all("mask", visible_padding, exam.plan, exam.rerun, is_sure=exam.is_mask_sure)
+        out += exam.checks.all("mask", visible_padding, exam.plan, exam.rerun, is_sure=is_sure)
         out += exam.checks.all("mask", unscaled_lengths, exam.plan, exam.rerun)
     elif not exam.suspects:
         out += exam.checks.all("mask", visible_pads, exam, run)

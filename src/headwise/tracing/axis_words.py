@@ -9,7 +9,7 @@ __all__ = ["axis_words"]
 # the axes of an input that has samples, tokens and features
 MOST = 3
 # what counts along an input, in the letters of a plan
-PLACES = frozenset({"L", "S", "n", "m", "t", "N", "M"})
+PLACES = frozenset({"L", "S", "n", "m", "t", "h", "w", "N", "M"})
 
 
 def axis_words(plan: Plan) -> dict[str, str]:

@@ -14,6 +14,7 @@ from headwise.dataflow import LAYERS, SOFTMAXES, AttentionOps, Run, allowed_by, 
 from headwise.diagnosis.checks.padding import changed_tokens, meets_scores, paddings
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.distance import distance
+from headwise.diagnosis.divergence import Divergence, Left, first_divergence, of_hidden, of_shorter
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span
 
@@ -24,6 +25,8 @@ POOLS = frozenset({
     "sum", "mean", "max", "amax", "logsumexp", "avg_pool1d", "max_pool1d", "adaptive_avg_pool1d",
     "adaptive_max_pool1d",
 })  # fmt: skip
+# by which a number of tokens comes in
+DIVISIONS = frozenset({"/", "*", "div", "mul", "/=", "*=", "div_", "mul_"})
 NEAR = 1e-9
 # how many tokens are padding where it is made
 PADS = 2
@@ -48,6 +51,8 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
     name = next((each for each in run.known if run.named[each].shape[:2] == (samples, length)), "")
     if run.failure is not None or run.output is None or not name:
         return []
+    # no number of tokens is the other way round
+    is_sure = is_sure or declared["means"] == "lengths"
     if not is_sure and all(find_pattern(attention) is None for attention in attentions(run)):
         return []
     allowed = allowed_by(run, samples, 1, length)
@@ -69,16 +74,15 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
         is_turned = _crossing(run, changed(~hidden), name, is_learned=True) is None
         if is_turned and not is_sure:
             return []
-        pooled = None if is_turned else _pool(run, again, length, _differs_where(hidden))
+        pooled = None if is_turned else _pooled(first_divergence(run, again, of_hidden(hidden)), length)
         if pooled is not None:
             return [Suspect("padding-pooled", pooled, said={"how": "hidden", "name": name}, proved=True)]
         values = {"name": name, "leak": "100%"}
         return [Suspect("mask-inverted" if is_turned else "padding-attended", place, said=values, proved=True)]
     if suspects := _shown_later(run, name, hidden):
         return suspects
-    if length in run.output.shape:
-        return []
-    found = _suspects(run, again, name, _differs_where(hidden), "hidden")
+    has_tokens = length in run.output.shape
+    found = [] if has_tokens else _suspects(run, again, name, of_hidden(hidden), "hidden")
     return found or _without_padding(plan, rerun, name, letter, length)
 
 
@@ -101,7 +105,7 @@ def _without_padding(plan: Plan, rerun: Callable[..., Run], name: str, letter: s
         return again
 
     padded, alone = changed(is_trimmed=False), changed(is_trimmed=True)
-    return _suspects(padded, alone, name, _is_shorter, "trimmed")
+    return _suspects(padded, alone, name, of_shorter(PADS), "trimmed")
 
 
 def _hiding_last(plan: Plan, mask: Tensor, length: int, *, is_trimmed: bool) -> Tensor:
@@ -129,7 +133,7 @@ def visible_pads(exam: Any, free: Run) -> list[Suspect]:
         hidden = torch.zeros(free.named[padding.name].shape, dtype=torch.bool)
         hidden[:, -PADS:] = True
         suspects = [] if padded.failure is not None else _shown_later(padded, padding.name, hidden)
-        if suspects := suspects or _suspects(padded, alone, padding.name, _is_shorter, "trimmed"):
+        if suspects := suspects or _suspects(padded, alone, padding.name, of_shorter(PADS), "trimmed"):
             return suspects
     return []
 
@@ -175,18 +179,22 @@ def _padded(number: int) -> Callable[[Tensor], Tensor]:
     return padded
 
 
-def _suspects(run: Run, again: Run, name: str, differs: Callable[[Tensor, Tensor], bool], how: str) -> list[Suspect]:
+def _suspects(run: Run, again: Run, name: str, left: Left, how: str) -> list[Suspect]:
     """What brings hidden tokens of an argument into an output that has none. again: with others in their place, or
-    without them; how: which of both.
+    without them; left: the entries of the others in both; how: which of both.
     """
-    error = math.inf if run.failure or again.failure else distance(run.output, again.output)
+    if run.failure or again.failure or run.output is None or again.output is None:
+        return []
+    results = left(run.output, again.output)
+    error = math.inf if results is None else distance(*results)
     if error <= NEAR or error == math.inf:
         return []
-    kind, place = "padding-pooled", _pool(run, again, run.named[name].shape[1], differs)
+    found = first_divergence(run, again, left)
+    kind, place = "padding-pooled", _pooled(found, run.named[name].shape[1])
     if place is None:
         kind, place = "padding-attended", _crossing(run, again, name)
-    if place is None and how == "trimmed":
-        kind, place = "padding-pooled", _normalised_with(run, again)
+    if place is None and how == "trimmed" and found is not None and found.operation.last in SOFTMAXES:
+        kind, place = "padding-pooled", found.operation.span
     if place is None:
         return []
     return [Suspect(kind, place, said={"how": how, "name": name}, proved=True, evidence=f"{error:.4g}")]
@@ -218,58 +226,20 @@ def _others(tokens: Tensor, hidden: Tensor) -> Tensor:
     return torch.where(hidden, following, tokens)
 
 
-def _pool(run: Run, again: Run, length: int, differs: Callable[[Tensor, Tensor], bool]) -> Span | None:
-    """The first operation that joins tokens of which just the hidden ones differ in two runs: its result differs.
-
-    length: of the axis of the tokens, which the result has no more.
+def _pooled(found: Divergence | None, length: int) -> Span | None:
+    """The place where tokens that are hidden are joined with the others, or their number divides what is joined; None:
+    what was found does neither. length: of the tokens.
     """
-    for first, second in zip(run.record.operations, again.record.operations, strict=False):
-        if first.span != second.span or first.name != second.name:
-            return None
-        if first.last not in POOLS or not first.inputs or not first.outputs or length in first.outputs[0].shape:
-            continue
-        before, after = first.inputs[0].value, second.inputs[0].value
-        if before is None or after is None or before.ndim != len("btf") or before.ndim != after.ndim:
-            continue
-        if not NEAR < distance(first.outputs[0].value, second.outputs[0].value) < math.inf:
-            continue
-        if differs(before, after):
-            return first.span
-    return None
-
-
-def _normalised_with(run: Run, again: Run) -> Span | None:
-    """The first softmax whose weights of the tokens that are left differ where these are alone, though their scores do
-    not.
-    """
-    for first, second in zip(run.record.operations, again.record.operations, strict=False):
-        if first.span != second.span or first.name != second.name:
-            return None
-        if first.last not in SOFTMAXES or not first.inputs or not first.outputs:
-            continue
-        before, after = first.inputs[0].value, second.inputs[0].value
-        with_pads, without = first.outputs[0].value, second.outputs[0].value
-        if before is None or after is None or with_pads is None or without is None:
-            continue
-        if _is_shorter(before, after) and not _is_shorter(with_pads, without):
-            return first.span
-    return None
-
-
-def _differs_where(hidden: Tensor) -> Callable[[Tensor, Tensor], bool]:
-    """Whether features (batch, tokens, features), or with the last two swapped, differ in hidden tokens alone."""
-
-    def differs(before: Tensor, after: Tensor) -> bool:
-        axes = [axis for axis in (1, 2) if before.shape[axis] == hidden.shape[1]]
-        if before.shape != after.shape or before.shape[0] != hidden.shape[0] or len(axes) != 1:
-            return False
-        of_tokens = (before != after).any(dim=3 - axes[0])
-        return bool(of_tokens.any()) and not bool((of_tokens & ~hidden).any())
-
-    return differs
-
-
-def _is_shorter(before: Tensor, after: Tensor) -> bool:
-    """Whether features or scores of tokens are those of others, without the last ones."""
-    axes = [axis for axis in range(1, before.ndim) if before.shape[axis] > after.shape[axis]]
-    return len(axes) == 1 and distance(before.narrow(axes[0], 0, after.shape[axes[0]]), after) <= NEAR
+    if found is None:
+        return None
+    operation, other = found.operation, found.other
+    shapes = [tensor.shape for tensor in (*operation.inputs, *operation.outputs)]
+    was_cut = operation.inputs[0].shape != other.inputs[0].shape
+    is_joined = operation.outputs[0].shape == other.outputs[0].shape if was_cut else length not in shapes[-1]
+    if operation.last in POOLS and is_joined:
+        # where hidden ones were set to a number, it is that which is taken in
+        return (found.filled or operation).span
+    values = [tensor.value for tensor in operation.inputs]
+    is_mask = all(value is not None and bool(((value == 0) | (value == 1)).all()) for value in values)
+    is_counted = operation.name in DIVISIONS and operation.arguments != other.arguments
+    return operation.span if is_counted and (is_mask or not any(length in shape for shape in shapes)) else None

@@ -82,7 +82,7 @@ def switched_plans(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> 
         return
     counted = list(_counted(free, target))
     # the shift of every other layer, then words, then numbers that are asked to be more
-    shifts = [(name, plan) for name, plan in counted if plan.init[name] == 1]
+    shifts = [(name, plan) for name, plan in counted if type(plan.init[name]) is not int or plan.init[name] == 1]
     ways = (*_ways(free, target), *shifts, *_worded(free, target), *(way for way in counted if way not in shifts))
     others = [(name, plan) for name, plan in ways if "causal" not in name and not TURNING.search(name)]
     for name, plan in others[:MOST]:
@@ -158,8 +158,8 @@ def turned_on(free: Plan, target: Any) -> Iterator[tuple[str, Plan]]:
 
 
 def _counted(free: Plan, target: Any) -> Iterator[tuple[str, Plan]]:
-    """A plan for each number of the constructor that is 0, as the shift of windows in every other layer, or that the
-    code asks to be more than it is, as in `ratio > 1`, with 1 more.
+    """A plan for each number of the constructor that is 0, as the shift of windows in every other layer, one or one for
+    each side, or that the code asks to be more than it is, as in `ratio > 1`, with 1 more.
     """
     built = parameters(target) if isinstance(target, type) else []
     numbers = {each.name: each.default for each in built if type(each.default) is int and each.name not in free.init}
@@ -167,6 +167,9 @@ def _counted(free: Plan, target: Any) -> Iterator[tuple[str, Plan]]:
     for name, number in numbers.items():
         if number == 0 or (name, number) in asked:
             yield name, replace(free, init={**free.init, name: number + 1})
+    for each in built:
+        if isinstance(each.default, tuple | list) and each.default and not any(each.default):
+            yield each.name, replace(free, init={**free.init, each.name: {"_tuple": [1] * len(each.default)}})
 
 
 def _more_than(target: Any, free: Plan) -> set[tuple[str, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import isqrt, prod
 
-from headwise.calls import FEATURES, Named, Plan, declared_sizes, evaluated
+from headwise.calls import FEATURES, Named, Plan, declared_sizes, evaluated, init_role
 
 __all__ = ["as_given", "distinct", "level", "small", "squared"]
 
@@ -26,6 +26,8 @@ MOST, SIDES = 60_000, (5, 6, 7, 8, 9)
 FEW = {"n": 2, "m": 6}
 # tokens are more than a window is wide
 WINDOW = 3
+# the sides of windows of a volume
+VOLUME = (2, 3, 4)
 WORD = re.compile(r"\w+")
 WANTED = {
     "batch": 4,
@@ -44,6 +46,8 @@ def small(plan: Plan) -> dict[str, int]:
     usual = plan.sizes(0)
     out: dict[str, int] = {}
     windows = plan.windows
+    free = [each for each in plan.symbols if not each.equals and each.said != "windows"]
+    sides = [each.name for each in free if init_role(each.said) == "window"]
     for at, symbol in enumerate(plan.symbols):
         if symbol.equals:
             continue
@@ -51,6 +55,7 @@ def small(plan: Plan) -> dict[str, int]:
         # how many windows there are multiplies all
         wanted = FEW.get(symbol.name, wanted) if symbol.said == "windows" else wanted
         wanted = WINDOW if symbol.name in windows else wanted
+        wanted = VOLUME[sides.index(symbol.name)] if len(sides) == len(VOLUME) and symbol.name in sides else wanted
         if symbol.fixed is not None:
             out[symbol.name] = usual[symbol.name]
             continue
