@@ -13,7 +13,7 @@ from headwise.diagnosis.faults import fault_of
 from tests.diagnosis.decoding import USES
 from tests.diagnosis.mutants import HERE, Oracle, diagnosis, judged, letters, published
 from tests.diagnosis.operators import HOSTS, mutants
-from tests.diagnosis.written import blamed_in, loaded_from
+from tests.diagnosis.written import blamed_in, found_in, line_of, loaded_from
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CACHED = [host for host in HOSTS if host.file in USES]
@@ -514,3 +514,62 @@ def test_a_memory_that_is_kept_does_not_grow_with_what_is_decoded():
     lost = DECODES.replace('torch.cat([state["k"], k], 2)', 'torch.cat([state["k"] * 0.5, k], 2)')
     assert lost != DECODES
     assert [kind for kind, _ in blamed_in(lost, "Decodes")] == ["cache-lost"]
+
+
+SLOTTED = """import torch
+from torch import nn
+
+
+class Slots:
+    def __init__(self, batch, heads, room, hd, like):
+        self.k = like.new_zeros(batch, heads, room, hd)
+        self.v = torch.zeros_like(self.k)
+        self.used = 0
+
+    def claim(self, n):
+        first, self.used = self.used, self.used + n
+        return first, self.used
+
+
+def halves(x):
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((-b, a), dim=-1)
+
+
+class Slotted(nn.Module):
+    '''Rotary; takes one token or several after those that are kept.'''
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.hd = heads, width // heads
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.register_buffer("turns", 100.0 ** -(torch.arange(0, self.hd, 2).float() / self.hd), persistent=False)
+
+    def new_cache(self, batch, max_len):
+        return Slots(batch, self.heads, max_len, self.hd, self.out.weight)
+
+    def rotated(self, x, begin):
+        places = torch.arange(begin, begin + x.shape[2]).float()
+        angles = torch.outer(places, self.turns).repeat(1, 2)
+        return x * angles.cos() + halves(x) * angles.sin()
+
+    def forward(self, x, cache=None):
+        n = x.shape[1]
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.hd)).permute(2, 0, 3, 1, 4)
+        first, end = (0, n) if cache is None else cache.claim(n)
+        begin = {begin}
+        q, k = self.rotated(q, begin), self.rotated(k, begin)
+        if cache is not None:
+            cache.k[:, :, first:end], cache.v[:, :, first:end] = k, v
+            k, v = cache.k[:, :, :end], cache.v[:, :, :end]
+        late = torch.arange(end) > torch.arange(first, end)[:, None]
+        scores = (q @ k.mT * self.hd**-0.5).masked_fill(late, float("-inf"))
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+
+
+def test_a_cache_that_a_method_makes_as_its_weights_are_is_driven():
+    right = found_in(SLOTTED.replace("{begin}", "first"), "Slotted")
+    assert (right.verdict, right.faults, right.examined["cache"]) == ("sound", (), True)
+    source = SLOTTED.replace("{begin}", "0 if cache is None else cache.used")
+    assert blamed_in(source, "Slotted") == [("position-cache", line_of(source, "q, k = self.rotated"))]

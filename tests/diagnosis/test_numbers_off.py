@@ -134,3 +134,51 @@ def test_masks_that_are_right_and_come_in_another_order_are_told_where_they_are_
     assert [fault.source.strip() for fault in hw.doctor(Exchanged).faults] == [
         "return apart.repeat_interleave(batch, 0)"
     ]
+
+
+class Volume(nn.Module):
+    """Windows of a volume (B, D, H, W, C), shifted along each side."""
+
+    turn_back = 1
+
+    def __init__(self, dim, heads, window_size=(2, 4, 4), shift=(0, 0, 0)):
+        super().__init__()
+        self.heads, self.window, self.shift = heads, tuple(window_size), tuple(shift)
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def cut(self, x):
+        b, d, h, w, c = x.shape
+        e, f, g = self.window
+        x = x.view(b, d // e, e, h // f, f, w // g, g, c).permute(0, 1, 3, 5, 2, 4, 6, 7)
+        return x.reshape(-1, e * f * g, c)
+
+    def forward(self, x):
+        b, d, h, w, c = x.shape
+        e, f, g = self.window
+        y = x.roll([-s for s in self.shift], (1, 2, 3)) if any(self.shift) else x
+        q, k, v = self.qkv(self.cut(y)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        if any(self.shift):
+            sides = [(torch.arange(n) >= n - s).long() for n, s in zip((d, h, w), self.shift, strict=True)]
+            parts = 4 * sides[0][:, None, None] + 2 * sides[1][:, None] + sides[2]
+            parts = self.cut(parts[None, ..., None]).squeeze(-1)
+            apart = (parts[:, :, None] != parts[:, None]).repeat(b, 1, 1)
+            scores = scores.masked_fill(apart[:, None], float("-inf"))
+        y = self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        y = y.view(b, d // e, h // f, w // g, e, f, g, c).permute(0, 1, 4, 2, 5, 3, 6, 7).reshape(x.shape)
+        if any(self.shift):
+            y = y.roll([self.turn_back * s for s in self.shift], (1, 2, 3))
+        return x + y
+
+
+class TurnedTwice(Volume):
+    """Windows of a volume (B, D, H, W, C), rolled the same way again."""
+
+    turn_back = -1
+
+
+@pytest.mark.parametrize(("target", "kinds"), [(Volume, []), (TurnedTwice, ["windows-misplaced"])])
+def test_a_volume_is_shifted_along_each_side(target, kinds):
+    report = hw.doctor(target)
+    assert [fault.kind for fault in report.faults] == kinds
+    assert kinds or report.verdict == "sound"

@@ -307,3 +307,80 @@ def test_padding_that_is_zero_when_the_largest_is_taken_is_told():
     assert found_in(HEAD + PEAK.format(fill='float("-inf")'), "Peak").faults == ()
     source = HEAD + PEAK.format(fill="0.0")
     assert blamed_in(source, "Peak") == [("padding-pooled", line_of(source, ".max(1)"))]
+
+
+STATISTICS = """class Statistics(nn.Module):
+    '''Frames of a speaker, pooled by weights that know the mean of all.'''
+
+    def __init__(self, width, hidden=6):
+        super().__init__()
+        self.score = nn.Sequential(nn.Linear(2 * width, hidden), nn.Tanh(), nn.Linear(hidden, width))
+
+    def forward(self, frames, lengths=None):
+        '''frames: (batch, time, width); lengths: (batch,) number of real frames'''
+        if lengths is None:
+            lengths = torch.full((frames.shape[0],), frames.shape[1])
+        real = (torch.arange(frames.shape[1]) < lengths[:, None]).unsqueeze(-1)
+        share = real.to(frames.dtype) / {count}
+        mean = (share * frames).sum(1, keepdim=True).expand_as(frames)
+        scores = self.score(torch.cat([frames, mean], -1)).masked_fill(~real, float("-inf"))
+        return (scores.softmax(1) * frames).sum(1)
+"""
+
+
+def test_a_sum_over_real_tokens_that_is_divided_by_the_length_of_the_batch_is_told():
+    right = found_in(HEAD + STATISTICS.format(count="lengths[:, None, None]"), "Statistics")
+    assert (right.verdict, right.faults) == ("sound", ())
+    source = HEAD + STATISTICS.format(count="frames.shape[1]")
+    assert blamed_in(source, "Statistics") == [("padding-pooled", line_of(source, "share = "))]
+
+
+GATED_TOKENS = """class GatedTokens(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.ask, self.match, self.hold, self.gate = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x, mask=None):
+        '''mask: (B, N) bool, False for padding'''
+        if mask is None:
+            mask = torch.ones(x.shape[:2], dtype=torch.bool)
+        s = self.ask(x) @ self.match(x).mT * x.shape[-1] ** -0.5
+        y = s.masked_fill(~mask[:, None], -1e9).softmax(-1) @ self.hold(x)
+        summary = (y * mask[..., None]).sum(1, keepdim=True)
+        summary = summary / {count}
+        return y * torch.sigmoid(self.gate(summary))
+"""
+
+
+def test_what_padding_changes_of_all_tokens_is_told_where_it_comes_in():
+    right = found_in(HEAD + GATED_TOKENS.format(count="mask.sum(1)[:, None, None]"), "GatedTokens")
+    assert (right.verdict, right.faults) == ("sound", ())
+    source = HEAD + GATED_TOKENS.format(count="x.shape[1]")
+    assert blamed_in(source, "GatedTokens") == [("padding-pooled", line_of(source, "summary = summary"))]
+
+
+NEAREST = """class Nearest(nn.Module):
+    '''For each query the passage whose tokens are nearest to its own; token 0 is padding.'''
+
+    def __init__(self, vocab_size, width=12, heads=3):
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, width, padding_idx=0)
+        layer = nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, query_ids, passage_ids):
+        asked, told = self.encoded(query_ids), self.encoded(passage_ids)
+        near = -(asked[:, None, :, None] - told[None, :, None]).square().sum(-1)
+        near = near.masked_fill(passage_ids.eq(0)[None, :, None, :], {fill})
+        best = near.max(-1).values
+        return (best * query_ids.ne(0)[:, None]).sum(-1)
+
+    def encoded(self, ids):
+        return self.encoder(self.table(ids), src_key_padding_mask=ids.eq(0))
+"""
+
+
+def test_of_padding_that_is_filled_before_the_largest_is_taken_the_fill_is_told():
+    assert found_in(HEAD + NEAREST.format(fill='float("-inf")'), "Nearest").faults == ()
+    source = HEAD + NEAREST.format(fill="0.0")
+    assert blamed_in(source, "Nearest") == [("padding-pooled", line_of(source, "near = near.masked_fill"))]

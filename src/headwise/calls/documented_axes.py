@@ -275,8 +275,14 @@ def _translated(axes: Mapping[str, Sequence[str]], batch: Collection[str]) -> li
 
 
 def _counted(axes: Mapping[str, Sequence[str]]) -> set[str]:
-    """The words of widths that count places: what stands before another such word, as in (batch, features, dim)."""
-    last = {parts: parts[-1] for parts in map(tuple, axes.values()) if parts[-1].lower() in WIDTH - SIDES.keys()}
+    """The words of widths that count places: what stands before another such word, as in (batch, features, dim), or
+    before what all inputs end in.
+    """
+    inputs = [tuple(parts) for parts in axes.values() if len(parts) > 2]
+    ends = {parts[-1] for parts in inputs}
+    is_shared = len(inputs) > 1 and len(ends) == 1 and not ends & SIDES.keys()
+    last = {parts: parts[-1] for parts in map(tuple, axes.values())
+            if parts[-1].lower() in WIDTH - SIDES.keys() or (is_shared and parts in inputs)}  # fmt: skip
     return {part for parts, width in last.items() for part in parts[:-1] if part != width}
 
 

@@ -169,8 +169,9 @@ def _as_tensor(plan: Plan, name: str, first: Sequence[Any], reading: Reading) ->
         means = plan.call["_mask"]["means"]
         for shape in declared_shapes(name, means, keys=keys)[:MASKS]:
             yield replace(plan, call={**plan.call, name: visible(shape, {"means": means})})
+    # what a mask holds is no number of any size
     shapes = [[("S" if axis == "L" else axis) for axis in first], first, first[:-1], ["B"], ["L", "L"]]
-    yield from (replace(plan, call={**plan.call, name: shape}) for shape in shapes if shape)
+    yield from () if role == "mask" else (replace(plan, call={**plan.call, name: shape}) for shape in shapes if shape)
 
 
 def _of_pairs(plan: Plan) -> Iterator[Plan]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from headwise.calls.argument_use import role_of
 from headwise.calls.built_modules import copied, fixed_sizes, own_lengths
 from headwise.calls.code_errors import is_of_code
 from headwise.calls.documented_axes import documented_calls
@@ -175,14 +176,19 @@ def _resorts(
     """What is searched where nothing else runs: what the file itself does, and usual sizes."""
     if isinstance(target, nn.Module):
         return
+    documented = list(documented_calls(target, signatures[1], signatures[0], reading))
+    masks = {each.name for each in signatures[1] if role_of(each) == "mask"}
     for usage in used(target, namespace, *signatures):
+        if documented and any(isinstance(value, list) for name, value in usage[1].freed.items() if name in masks):
+            # what an example gives a mask has a shape, and words tell what it means
+            continue
         wishes = list(_wishes(*usage, cross))
         # with sizes of headwise's own it may run all the same
         more = [*wishes[1:2], replace(spelled(*usage), cross=cross), *wishes[2:]] if is_small(*usage) else []
         for wish in [*wishes[:1], *more]:
             yield wish, SHORT
     sized, is_told = _at_defaults(signatures[0], cross), False
-    for call in documented_calls(target, signatures[1], signatures[0], reading):
+    for call in documented:
         given, is_told = (checked_init(None, signatures[0]), checked_call(call, signatures[1])), True
         # words may name an axis that no input has
         with contextlib.suppress(InputError):

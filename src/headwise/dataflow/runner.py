@@ -265,10 +265,11 @@ def arguments(
 
 
 def first_of(result: Any) -> Any:
-    """The result of a call, or the last hidden state of an output object."""
+    """The result of a call, or of an output object the last hidden state, the logits, or else all that it holds."""
     if isinstance(result, Tensor | tuple | list | Mapping):
         return result
-    return getattr(result, "last_hidden_state", None) if result is not None else None
+    values = (getattr(result, name, None) for name in ("last_hidden_state", "logits"))
+    return next((value for value in values if isinstance(value, Tensor)), result)
 
 
 def _in(value: Any, dtype: torch.dtype) -> Any:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from headwise.calls import Plan
 from headwise.dataflow import LAYERS, AttentionOps, MarkedOp, Run, attentions, causal_argument, mask_argument
 from headwise.diagnosis.checks.causal_intent import wants_causal
+from headwise.diagnosis.checks.visible_padding import are_hidden
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.designs import OWN, TORCH_LAYER, TORCH_STEP, design_of
 from headwise.diagnosis.distance import distance
@@ -127,10 +128,10 @@ def _of_sums(run: Run, rerun: Callable[..., Run], exam: Examination, plan: Plan)
         design = design_of(weighed)
         if (weighed.total.is_running or wants_causal(run)) and not is_in_order(rerun, weighed):
             design = None
-        if weighed.is_of_features and plan is not exam.free:
-            # what a mask of tokens hides from features is asked of nothing here
+        if weighed.is_of_features and plan is not exam.free and not are_hidden(plan, exam.rerun):
             return Missed("doctor.missed.no_design", line)
-        shares = hidden_share(run, rerun, weighed) if plan is not exam.free else None
+        is_of_tokens = plan is not exam.free and not weighed.is_of_features
+        shares = hidden_share(run, rerun, weighed) if is_of_tokens else None
         if design is None or (shares is not None and min(shares) > NOTHING):
             return Missed("doctor.missed.no_design", line)
         if plan is exam.free and not _is_read(run, weighed.context, rerun):

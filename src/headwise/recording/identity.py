@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -91,7 +93,9 @@ def versions_of(every: Iterable[Tensor]) -> list[int]:
 
 
 def tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and dictionaries, in order; a lazy parameter without a shape is none."""
+    """The tensors in nested tuples, lists, dictionaries and plain objects, in order; a lazy parameter with no shape is
+    none.
+    """
     collected: list[Tensor] = []
     _collect(value, collected)
     return iter(collected)
@@ -108,4 +112,7 @@ def _collect(value: Any, collected: list[Tensor]) -> None:
             _collect(item, collected)
     elif isinstance(value, Mapping):
         for item in value.values():
+            _collect(item, collected)
+    elif isinstance(value, SimpleNamespace) or (is_dataclass(value) and not isinstance(value, type)):
+        for item in getattr(value, "__dict__", {}).values():
             _collect(item, collected)

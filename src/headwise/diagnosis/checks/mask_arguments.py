@@ -13,7 +13,8 @@ from typing import Any
 from torch import nn
 
 from headwise.calls import Plan, callee, mask_arguments, parameters
-from headwise.dataflow import AttentionOps, Run, causal_argument, mask_argument
+from headwise.dataflow import AttentionOps, Run, attentions, causal_argument, mask_argument
+from headwise.diagnosis.checks.mask_path import reached_by, uses
 from headwise.diagnosis.checks.untaken_branches import is_elsewhere
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Failure
@@ -64,7 +65,12 @@ def withheld(run: Run, attention: AttentionOps) -> Span | None:
     operation = attention.context.operation
     forward = f"{type(run.target).__qualname__}.forward"
     span = next((each for each in operation.chain if each.function == forward), None)
-    if span is None or not isinstance(run.target, nn.Module) or is_elsewhere(run, run.plan.mask):
+    reached = reached_by(run)
+    # where it hides keys of another attention, it is not read for something else
+    is_brought = any(uses(op, reached) for each in attentions(run) for op in (*each.path, each.context))
+    if span is None or not isinstance(run.target, nn.Module):
+        return None
+    if not is_brought and is_elsewhere(run, run.plan.mask):
         return None
     match = MODULE.search(span.source)
     called = getattr(run.target, match[1], None) if match is not None else None

@@ -186,7 +186,7 @@ def arranged(run: Run, reached: set[int], kind: str, use: MarkedOp | None) -> Sp
     moves = [
         entry for entry in run.seen[: None if use is None else use.at]
         if not entry.is_marked and reached & entry.taken
-        and (entry.is_movement or entry.name == "index")
+        and (entry.is_movement or entry.name == "index" or entry.last in COPIES)
     ]  # fmt: skip
     if kind == "mask-repeat-order":
         copies = [move for move in moves if move.last in ("repeat", "tile", "expand", "cat", "repeat_interleave")]

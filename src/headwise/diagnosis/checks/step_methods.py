@@ -32,9 +32,8 @@ MADE = re.compile(
 )
 STATE = re.compile(r"state|cache|past|mem|hidden|buf|(^|_)kv($|_)|carry")
 PLACE = re.compile(r"^(?:t|i|pos|position|index|idx|offset|start_pos|step|time_?step)$")
-# so many tokens are fewer than any window holds
-TOKENS = 3
-ENDS = range(1, TOKENS + 2)
+# so many tokens are fewer than any window holds, and one more than a window that is said
+TOKENS, BEYOND = 3, 4
 NEAR = 1e-6
 # the arguments of what begins anew that are told how many samples come
 BATCH = re.compile(r"^(?:b|n|bs|bsz|batch|batch_size|num_samples)$")
@@ -67,19 +66,21 @@ def step_methods(run: Run) -> list[Suspect]:
     is_called = any(span.function.endswith(f".{method}") for span in run.spans)
     if not method or is_called or run.output.shape[:2] != tokens.shape[:2] or run.output.ndim < 3:
         return []
+    count = BEYOND if run.plan.windows else TOKENS
+    ends = range(1, count + 2)
     plain = {key: value for key, value in run.plan.call.items() if isinstance(value, bool | int | float)}
     with torch.no_grad(), torch.random.fork_rng(devices=()), default_dtype(torch.float64):
         try:
             model = fresh(run)
-            forward = _called(model, lambda it: [_first(it(**{name: tokens[:, :end]}, **plain)) for end in ENDS])
-            ways = [_called(model, partial(_stepped, method, tokens, way)) for way in WAYS]
+            forward = _called(model, lambda it: [_first(it(**{name: tokens[:, :end]}, **plain)) for end in ends])
+            ways = [_called(model, partial(_stepped, method, tokens[:, :count], way)) for way in WAYS]
         except Exception:  # noqa: BLE001  a stranger's: how it is meant to be called is not known
             return []
     wholes = forward.result
-    stepped = [steps for steps in ways if len(steps.result) == TOKENS]
+    stepped = [steps for steps in ways if len(steps.result) == count]
     if not stepped or not _looks_back(wholes) or any(forward.layers != steps.layers for steps in stepped):
         return []
-    last = [whole[:, -1] for whole in wholes[:TOKENS]]
+    last = [whole[:, -1] for whole in wholes[:count]]
     is_handed = any(STATE.search(parameter.name) for parameter in parameters(getattr(run.target, method))[1:])
     for steps in stepped:
         is_right = any(all(map(_is_near, steps.result, rows)) for rows in (last, [each[:, -1] for each in wholes[1:]]))
@@ -170,7 +171,7 @@ def _stepped(method: str, tokens: Tensor, way: StepCall, model: nn.Module) -> li
     handed: dict[str, Any] = {} if state is None or state.default is not state.empty else {state.name: None}
     handed |= {state.name: made[0]} if state is not None and len(made) == 1 else {}
     out: list[Tensor] = []
-    for at in range(TOKENS):
+    for at in range(tokens.shape[1]):
         if place is not None:
             handed[place.name] = at + way.first
         result = step(tokens[:, at : at + 1] if way.keeps_axis else tokens[:, at], **handed)

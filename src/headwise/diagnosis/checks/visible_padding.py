@@ -15,10 +15,11 @@ from headwise.diagnosis.checks.padding import changed_tokens, meets_scores, padd
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.divergence import Divergence, Left, first_divergence, of_hidden, of_shorter
-from headwise.diagnosis.suspects import Suspect
+from headwise.diagnosis.suspects import Change, Suspect
+from headwise.recording import Operation
 from headwise.source import Span
 
-__all__ = ["visible_padding", "visible_pads"]
+__all__ = ["are_hidden", "visible_padding", "visible_pads"]
 
 # what joins the tokens of a sample
 POOLS = frozenset({
@@ -27,6 +28,8 @@ POOLS = frozenset({
 })  # fmt: skip
 # by which a number of tokens comes in
 DIVISIONS = frozenset({"/", "*", "div", "mul", "/=", "*=", "div_", "mul_"})
+# what lays entries beside those of a mask
+LAYS = frozenset({"pad", "cat", "concat", "concatenate", "roll"})
 NEAR = 1e-9
 # how many tokens are padding where it is made
 PADS = 2
@@ -39,34 +42,19 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
     which the hidden tokens alone are others: the output differs. is_sure: it is known what the mask means; where it is
     not, an attention whose pattern is known must have told.
     """
-    declared = plan.call.get("_mask")
-    if not isinstance(declared, Mapping):
-        return []
-    letter = "L" if plan.setting == "self" else "S"
-    axes = [str(axis) for axis in declared["shape"] if str(axis) not in ("B", "1")]
-    if axes != ([] if declared["means"] == "lengths" else [letter]):
-        return []
     run: Run = rerun(plan=plan)
-    samples, length = run.sizes.get("B", 0), run.sizes.get(letter, 0)
-    name = next((each for each in run.known if run.named[each].shape[:2] == (samples, length)), "")
-    if run.failure is not None or run.output is None or not name:
+    found = _hidden_tokens(plan, run)
+    if found is None:
         return []
+    name, letter, hidden = found
+    length = hidden.shape[1]
     # no number of tokens is the other way round
-    is_sure = is_sure or declared["means"] == "lengths"
+    is_sure = is_sure or plan.call["_mask"]["means"] == "lengths"
     if not is_sure and all(find_pattern(attention) is None for attention in attentions(run)):
-        return []
-    allowed = allowed_by(run, samples, 1, length)
-    hidden = None if allowed is None else ~allowed[:, 0]
-    if hidden is None or not bool(hidden.any()) or bool(hidden.all(dim=-1).any()):
         return []
 
     def changed(where: Tensor) -> Run:
-        def change(_: Any, options: dict[str, Any]) -> None:
-            tokens = options.get(name)
-            if isinstance(tokens, Tensor):
-                options[name] = _others(tokens, where)
-
-        again: Run = rerun(plan=plan, more_change=change)
+        again: Run = rerun(plan=plan, more_change=_with_others(name, where))
         return again
 
     again = changed(hidden)
@@ -81,9 +69,51 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
         return [Suspect("mask-inverted" if is_turned else "padding-attended", place, said=values, proved=True)]
     if suspects := _shown_later(run, name, hidden):
         return suspects
-    has_tokens = length in run.output.shape
-    found = [] if has_tokens else _suspects(run, again, name, of_hidden(hidden), "hidden")
-    return found or _without_padding(plan, rerun, name, letter, length)
+    has_tokens = run.output is not None and length in run.output.shape
+    suspects = [] if has_tokens else _suspects(run, again, name, of_hidden(hidden), "hidden")
+    return suspects or _without_padding(plan, rerun, name, letter, length)
+
+
+def are_hidden(plan: Plan, rerun: Callable[..., Run]) -> bool:
+    """Whether a mask of keys is known to keep the tokens that it hides from what comes out for the others."""
+    run: Run = rerun(plan=plan)
+    found = _hidden_tokens(plan, run)
+    if found is None or run.output is None:
+        return False
+    name, _, hidden = found
+    again: Run = rerun(plan=plan, more_change=_with_others(name, hidden))
+    results = None if again.output is None else of_hidden(hidden)(run.output, again.output)
+    return results is not None and distance(*results) <= NEAR
+
+
+def _hidden_tokens(plan: Plan, run: Run) -> tuple[str, str, Tensor] | None:
+    """The argument whose tokens the mask of a plan is for, their symbol, and which are hidden, (batch, tokens); None:
+    it is no mask of keys, or hides none, or all of a sample.
+    """
+    declared = plan.call.get("_mask")
+    if not isinstance(declared, Mapping) or run.failure is not None or run.output is None:
+        return None
+    letter = "L" if plan.setting == "self" else "S"
+    axes = [str(axis) for axis in declared["shape"] if str(axis) not in ("B", "1")]
+    samples, length = run.sizes.get("B", 0), run.sizes.get(letter, 0)
+    name = next((each for each in run.known if run.named[each].shape[:2] == (samples, length)), "")
+    is_of_keys = axes == ([] if declared["means"] == "lengths" else [letter])
+    allowed = allowed_by(run, samples, 1, length) if is_of_keys and name else None
+    hidden = None if allowed is None else ~allowed[:, 0]
+    if hidden is None or not bool(hidden.any()) or bool(hidden.all(dim=-1).any()):
+        return None
+    return name, letter, hidden
+
+
+def _with_others(name: str, where: Tensor) -> Change:
+    """A change of the tokens of an argument at some places."""
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        tokens = options.get(name)
+        if isinstance(tokens, Tensor):
+            options[name] = _others(tokens, where)
+
+    return change
 
 
 def _without_padding(plan: Plan, rerun: Callable[..., Run], name: str, letter: str, length: int) -> list[Suspect]:
@@ -193,11 +223,21 @@ def _suspects(run: Run, again: Run, name: str, left: Left, how: str) -> list[Sus
     kind, place = "padding-pooled", _pooled(found, run.named[name].shape[1])
     if place is None:
         kind, place = "padding-attended", _crossing(run, again, name)
-    if place is None and how == "trimmed" and found is not None and found.operation.last in SOFTMAXES:
-        kind, place = "padding-pooled", found.operation.span
+    if place is None and how == "trimmed" and found is not None:
+        if found.operation.last in SOFTMAXES:
+            kind, place = "padding-pooled", found.operation.span
+        elif found.operation.last in LAYS and _is_mask(found.operation):
+            # laid at the wrong end, it hides others than those that it is of
+            kind, place = "mask-shifted", found.operation.span
     if place is None:
         return []
     return [Suspect(kind, place, said={"how": how, "name": name}, proved=True, evidence=f"{error:.4g}")]
+
+
+def _is_mask(operation: Operation) -> bool:
+    """Whether all that an operation takes is true or false, or 1 or 0."""
+    values = [tensor.value for tensor in operation.inputs]
+    return all(value is not None and bool(((value == 0) | (value == 1)).all()) for value in values)
 
 
 def _crossing(run: Run, again: Run, name: str, *, is_learned: bool = False) -> Span | None:
@@ -239,7 +279,6 @@ def _pooled(found: Divergence | None, length: int) -> Span | None:
     if operation.last in POOLS and is_joined:
         # where hidden ones were set to a number, it is that which is taken in
         return (found.filled or operation).span
-    values = [tensor.value for tensor in operation.inputs]
-    is_mask = all(value is not None and bool(((value == 0) | (value == 1)).all()) for value in values)
+    is_mask = _is_mask(operation)
     is_counted = operation.name in DIVISIONS and operation.arguments != other.arguments
     return operation.span if is_counted and (is_mask or not any(length in shape for shape in shapes)) else None
