@@ -228,6 +228,8 @@ def _symbols(
     many = {parts[-1] for parts in inputs if len(parts) > 2} - inner
     lengths, counted = _translated(axes, batch), _counted(axes)
     pairs = [pair for parts in axes.values() for pair in pairwise(parts)]
+    # heads stand beside tokens and features
+    of_heads = {part for parts in axes.values() if len(parts) > len("BLD") for part in parts}
     depths = {first for first, second in pairs if first.lower() in DEPTHS and SIDES.get(second.lower()) == "h"}
 
     def symbol(part: str) -> Any:
@@ -253,6 +255,8 @@ def _symbols(
         if low == "h" and part in widths:  # hidden features, and no heads
             return "D"
         for name, among in (("B", batch), ("D", WIDTH), ("H", {*HEADS, "h"}), ("d", HEAD_WIDTH)):
+            if low == "h" and name == "H" and part not in of_heads:
+                continue
             if low in among and not (name == "D" and part in counted):
                 return name
         is_told = low not in LENGTHS or (part in many and len(many) > 1)

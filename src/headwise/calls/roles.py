@@ -148,7 +148,10 @@ CALL: Mapping[str, str] = {
         "memory_states mems mem_states memories incremental_state prev state kvcache present k_cache v_cache past_state"
     ),
     "start": "start_pos start pos_start offset start_idx cur_pos curr_pos position",
-    "ids": "input_ids idx ids tokens token_ids src_tokens input_tokens src_ids tgt_ids x_ids text_ids",
+    "ids": (
+        "input_ids idx ids tokens token_ids src_tokens input_tokens src_ids tgt_ids x_ids text_ids labels "
+        "decoder_input_ids decoder_ids label_ids target_ids"
+    ),
     "segments": (
         "seq_id seq_ids sequence_id sequence_ids segment_id segment_ids seg_ids seg_id doc_id doc_ids document_ids "
         "chain_id chain_ids"

@@ -22,7 +22,7 @@ SAID = (
     r"(?:(?:float|bool|long|int|[Tt]ensors?|torch\.Tensor|of|shape|images?|tokens?|ids)\W+){{0,4}}[(\[]([^()\[\]\n]+)[)\]]"
 )
 # a shape without brackets, of an argument and nothing else: names between crosses, or between commas
-CROSSED = r"\b{name}\b[`*]*(?:,\s*\w+)*\s*(?::|\s-)\s*(\w+(?:\s+[x×]\s+\w+)+)"
+CROSSED = r"\b{name}\b[`*]*(?:,\s*\w+)*\s*(?::|\s-|\s)\s*(\w+(?:\s+[x×]\s+\w+)+)"
 LISTED = (
     r"\b{name}\b[`*]*(?:,\s*\w+)*\s*(?::|\s-)\s*"
     r"((?:\w+(?:\s?[*+-]\s?\w+)?,\s*)+\w+(?:\s?[*+-]\s?\w+)?)\s*(?:$|[;\n(]|\s{{2}})"
@@ -31,9 +31,11 @@ LISTED = (
 BESIDE = r"\b{name}\b[`*]* \(([^()\[\]\n]+)\)"
 # letters between spaces, as in einsum, of which the last may be a number
 SPACED = r"\b{name}\b[`*]*\s*(?::|\s-)\s*((?:[^\W\d]\w? ){{1,4}}(?:[^\W\d]\w?|\d+))\s*(?:$|[,;\n(]|\s{{2}})"
+# the same in a table, whose first column is of the arguments
+TABLED = r"(?m)^\s*{name} {{2,}}(?!\w+ [x×] )((?:[^\W\d]\w? ){{1,4}}[^\W\d]\w?)\s*(?:$|[,;\n(]|\s{{2}})"
 # names between commas behind that of an argument, and nothing else
 FOLLOWING = r"\b{name}\b[`*]* +(\w+(?:, ?\w+)+)\s*(?:$|[;\n(]|\s{{2}})"
-BARE = (CROSSED, LISTED, SPACED, FOLLOWING)
+BARE = (CROSSED, LISTED, SPACED, TABLED, FOLLOWING)
 SEPARATED = re.compile(r",|\s[x×]\s")
 # a shape of nothing that is named
 ALONE = re.compile(r"\(([^()\n]+)\)")
@@ -62,13 +64,17 @@ def shapes_in(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, t
         shapes: list[tuple[bool, list[str]]] = []
         # of one place where a name is, what stands next to it is its shape
         for _, _, pattern, shape in sorted(found, key=lambda match: match[:2]):
-            parts = [_one_word(part.strip()) for part in _parted(shape.strip(", "), is_spaced=pattern is SPACED)]
+            parts = [
+                _one_word(part.strip()) for part in _parted(shape.strip(", "), is_spaced=pattern in (SPACED, TABLED))
+            ]
             shapes.append((pattern == form, _with_batch(parts) if pattern == form else parts))
         # what no brackets hold is a shape where samples are spoken of
         every = [(is_bracketed, parts) for is_bracketed, parts in shapes if _is_shape(parts)
                  and (is_bracketed or (BATCH | {"n"}) & {part.lower() for part in parts})]  # fmt: skip
+        # one word in brackets may be a remark
+        parts = next((each for is_bracketed, each in every if len(each) > 1 or BATCH & {each[0].lower()}), None)
         if every:
-            axes[name] = tuple("_".join(part.split()) for part in every[0][1])
+            axes[name] = tuple("_".join(part.split()) for part in parts or every[0][1])
     return axes
 
 

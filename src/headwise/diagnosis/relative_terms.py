@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headwise.calls import call_role
 from headwise.dataflow import AttentionOps, MarkedOp, Marks, Run, chain_of, place_of, source_of
+from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.observation import Observation, changed
 
 __all__ = ["is_shifted", "misplaced", "unshifted"]
@@ -33,9 +34,19 @@ def is_shifted(observation: Observation) -> bool:
         pair_terms = _pair_terms(run, attention, observation.rerun, *term)
         if pair_terms is None or not _are_same_queries(run, attention, term[0]):
             continue
-        if pair_terms.lacking or not pair_terms.are_of(pair_terms.query):
+        is_of_keys = _is_of_keys(run, attention, term[0])
+        if pair_terms.lacking or not pair_terms.are_of(pair_terms.key if is_of_keys else pair_terms.query):
             return True
     return False
+
+
+def _is_of_keys(run: Run, attention: AttentionOps, product: MarkedOp) -> bool:
+    """Whether a product of a table is with the keys and not with the queries."""
+    numbers = [each.number for each, marks in zip(product.inputs, product.given, strict=True) if marks is not None]
+    mine = {op.at for number in numbers for op in chain_of(run, product.at, number)}
+    chains = {side.name: {op.at for op in chain_of(run, side.entry, side.operand)} for side in sides(attention)}
+    keys, queries = chains.get("k", set()), chains.get("q", set())
+    return bool(mine & (keys - queries)) and not mine & (queries - keys)
 
 
 def misplaced(run: Run, attention: AttentionOps, rerun: Callable[..., Run]) -> MarkedOp | None:

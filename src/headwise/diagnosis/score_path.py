@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from headwise.dataflow import AttentionOps, MarkedOp, is_scores, source_of
+from headwise.dataflow import AttentionOps, MarkedOp, Run, chain_of, is_scores, source_of
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.recording import TensorSeen
 
@@ -81,10 +81,20 @@ def _is_term(operand: TensorSeen) -> bool:
     return value is not None and bool((value != 0).any()) and bool((value > HIDDEN).all())
 
 
-def terms_of(attention: AttentionOps) -> set[int]:
-    """How many terms may be added to make one score, as of content and of places: none, or so many products; or two."""
-    is_added = any(entry.name in SUMS and len(entry.inputs) > 1 for entry in attention.path)
-    return {sum(map(is_scores, attention.path)), 2} - {0, 1} if is_added else set()
+def terms_of(run: Run, attention: AttentionOps) -> set[int]:
+    """How many terms may be added to make one score, as of content and of places: none, or so many products; or two, or
+    as many as sums of the shape of scores have (He et al. 2021, arXiv:2006.03654, equation 4).
+    """
+    sums = [entry for entry in attention.path if entry.name in SUMS and len(entry.inputs) > 1]
+    nested = {
+        op.at
+        for total in sums
+        for tensor in total.inputs
+        for op in chain_of(run, total.at, tensor.number)
+        if op.name in SUMS and op.outputs and op.outputs[0].shape == total.outputs[0].shape
+    }
+    every = {sum(map(is_scores, attention.path)), 2, 1 + len(nested | {entry.at for entry in sums})}
+    return every - {0, 1} if sums else set()
 
 
 def _sources(t: Tensor) -> tuple[int, ...]:

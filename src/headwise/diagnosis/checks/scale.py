@@ -57,7 +57,7 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     late = [factor for factor in late if _is_scale(factor.value, scale.width, run.sizes)]
     if isclose(total, wanted, rel_tol=NEAR):
         return [_after(factor, wanted) for factor in late[:1]]
-    if any(isclose(total, wanted / sqrt(count), rel_tol=NEAR) for count in terms_of(scale.attention)):
+    if any(isclose(total, wanted / sqrt(count), rel_tol=NEAR) for count in terms_of(run, scale.attention)):
         # each term has its share
         return []
     way = way_of(scale.attention) or ScorePath((), (), ())
