@@ -491,3 +491,69 @@ class Atoms(nn.Module):
 
 def test_token_numbers_too_have_many_entries_along_an_axis_with_a_name():
     assert find(Atoms, namespace=globals()).plans[0].call["kind"]["_ids"] == ["B", "L"]
+
+
+class InTables(nn.Module):
+    """Reads the past (measured) and what is known of the future.
+
+    past      B x P x d
+    future    B x H x d
+    still     B x d
+    past_mask B x P, True where it was measured
+    """
+
+    def __init__(self, d):
+        super().__init__()
+        self.ask, self.hold = nn.Linear(d, d), nn.Linear(d, d)
+
+    def forward(self, past, future, still, past_mask=None):
+        every = torch.cat([past, future], 1) + still[:, None]
+        scores = self.ask(future) @ every.mT * past.shape[-1] ** -0.5
+        if past_mask is not None:
+            scores = scores.masked_fill(~nn.functional.pad(past_mask, (0, future.shape[1]), value=True)[:, None], -1e9)
+        return scores.softmax(-1) @ self.hold(every)
+
+
+class OfWords(nn.Module):
+    """Letters of a table.
+
+    x      b n d
+    words  b m d
+    """
+
+    def forward(self, x, words):
+        return (x @ words.mT * x.shape[-1] ** -0.5).softmax(-1) @ words
+
+
+def test_the_first_column_of_a_table_is_of_arguments():
+    plan = find(InTables, namespace=globals()).plans[0]
+    assert {name: plan.call[name] for name in ("past", "future", "still")} == {
+        "past": ["B", "L", "D"],
+        "future": ["B", "S", "D"],
+        "still": ["B", "D"],
+    }
+    assert docstring_axes(OfWords, ["x", "words"]) == {"x": ("b", "n", "d"), "words": ("b", "m", "d")}
+
+
+class TwoSided(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(size))
+
+    def forward(self, c, q, c_mask, q_mask):
+        """c: (B, C, H), q: (B, Q, H), c_mask: (B, C), q_mask: (B, Q)"""
+        scores = torch.einsum("bch,h,bqh->bcq", c, self.weight, q)
+        there = q_mask[:, None].type(scores.dtype)
+        return (there * scores + (1 - there) * -1e30).softmax(-1) @ q * c_mask[..., None]
+
+
+if __name__ == "__main__":
+    TwoSided(16)(torch.randn(2, 7, 16), torch.randn(2, 4, 16), torch.ones(2, 7), torch.ones(2, 4))
+
+
+def test_a_letter_before_the_last_of_all_inputs_counts_and_a_mask_is_what_words_say_and_no_number_of_any_size():
+    call = next(documented_calls(TwoSided, parameters(TwoSided.forward)[1:], parameters(TwoSided)))
+    assert (call["c"], call["q"]) == (["B", "L", "D"], ["B", "S", "D"])
+    plan = next(plan for plan in find(TwoSided, namespace=globals()).plans if plan.mask)
+    _, options = plan.arguments(plan.sizes(0))
+    assert all(set(options[name].unique().tolist()) <= {0, 1} for name in ("c_mask", "q_mask"))

@@ -90,3 +90,38 @@ def test_a_state_that_asks_for_more_than_a_batch_leaves_the_default(tmp_path):
     wrong = ("torch.cat([state[1], v], dim=2)", "torch.cat([v, state[1]], dim=2)")
     text = STEPS.replace("    def step(", room).replace(*wrong)
     assert [kind for kind, _ in faults_of(tmp_path, text)] == ["step-differs"]
+
+
+ROLLING = """import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads, window):
+        super().__init__()
+        self.heads, self.window = heads, window
+        self.ask, self.both, self.out = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
+
+    def cut(self, x):
+        return [t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.ask(x), *self.both(x).chunk(2, -1))]
+
+    def forward(self, x):
+        q, k, v = self.cut(x)
+        far = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+        y = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=(far >= 0) & (far < self.window))
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def step(self, x, cache=None):
+        q, k, v = self.cut(x)
+        if cache is not None:
+            k, v = (torch.cat([old, new], 2){kept} for old, new in zip(cache, (k, v)))
+        y = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.out(y.transpose(1, 2).flatten(2)), (k, v)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "kinds"), [("[:, :, -self.window :]", []), ("[:, :, : self.window]", ["step-differs"])]
+)
+def test_a_step_is_held_to_forward_beyond_a_window(tmp_path, kept, kinds):
+    assert [kind for kind, _ in faults_of(tmp_path, ROLLING.replace("{kept}", kept))] == kinds

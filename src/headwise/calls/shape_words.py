@@ -72,9 +72,9 @@ def shapes_in(text: str, names: Sequence[str], form: str = SHAPE) -> dict[str, t
         every = [(is_bracketed, parts) for is_bracketed, parts in shapes if _is_shape(parts)
                  and (is_bracketed or (BATCH | {"n"}) & {part.lower() for part in parts})]  # fmt: skip
         # one word in brackets may be a remark
-        parts = next((each for is_bracketed, each in every if len(each) > 1 or BATCH & {each[0].lower()}), None)
+        told = [parts for _, parts in every if len(parts) > 1 or parts[0].lower() in BATCH]
         if every:
-            axes[name] = tuple("_".join(part.split()) for part in parts or every[0][1])
+            axes[name] = tuple("_".join(part.split()) for part in (told or [every[0][1]])[0])
     return axes
 
 

@@ -187,7 +187,7 @@ def _suspect(
         span = (attention.softmax or attention.scores or attention.context).operation.span
     if attention.fused:
         span = attention.context.span if entry is None else span
-    without = withheld(run, attention) if kind == "mask-ignored" and not on_path else None
+    without = withheld(run, attention.context.operation) if kind == "mask-ignored" and not on_path else None
     span = without or span
     error = float((masked.weights.nan_to_num() * (~wanted)).sum(dim=-1).max())
     place = None if attention.softmax is None else attention.softmax.span

@@ -13,11 +13,11 @@ from typing import Any
 from torch import nn
 
 from headwise.calls import Plan, callee, mask_arguments, parameters
-from headwise.dataflow import AttentionOps, Run, attentions, causal_argument, mask_argument
+from headwise.dataflow import Run, attentions, causal_argument, mask_argument
 from headwise.diagnosis.checks.mask_path import reached_by, uses
 from headwise.diagnosis.checks.untaken_branches import is_elsewhere
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Failure
+from headwise.recording import Failure, Operation
 from headwise.source import Span
 
 __all__ = ["default_suspects", "doubled_masks", "is_unread", "waits_for_another", "withheld"]
@@ -60,9 +60,8 @@ def _is_of_none(failure: Failure) -> bool:
     return isinstance(error, TypeError) and "NoneType" in str(error)
 
 
-def withheld(run: Run, attention: AttentionOps) -> Span | None:
-    """Where the target calls what holds an attention and takes a mask, and gives it none; None: nowhere."""
-    operation = attention.context.operation
+def withheld(run: Run, operation: Operation) -> Span | None:
+    """Where the target calls what holds an operation and takes a mask, and gives it none; None: nowhere."""
     forward = f"{type(run.target).__qualname__}.forward"
     span = next((each for each in operation.chain if each.function == forward), None)
     reached = reached_by(run)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headwise.calls import Plan
 from headwise.dataflow import LAYERS, SOFTMAXES, AttentionOps, Run, allowed_by, attentions, axes_of, find_pattern
+from headwise.diagnosis.checks.mask_arguments import withheld
 from headwise.diagnosis.checks.padding import changed_tokens, meets_scores, paddings
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.distance import distance
@@ -225,7 +226,8 @@ def _suspects(run: Run, again: Run, name: str, left: Left, how: str) -> list[Sus
         kind, place = "padding-attended", _crossing(run, again, name)
     if place is None and how == "trimmed" and found is not None:
         if found.operation.last in SOFTMAXES:
-            kind, place = "padding-pooled", found.operation.span
+            call = withheld(run, found.operation) if run.plan.mask else None
+            kind, place = ("padding-attended", call) if call else ("padding-pooled", found.operation.span)
         elif found.operation.last in LAYS and _is_mask(found.operation):
             # laid at the wrong end, it hides others than those that it is of
             kind, place = "mask-shifted", found.operation.span

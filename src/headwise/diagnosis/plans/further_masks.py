@@ -225,7 +225,7 @@ def _withheld(masked: Plan, name: str, reading: Reading, files: Sequence[str]) -
     plan = replace(masked, call=call, mask=name)
     result = run(plan, sizes=small(plan), own=tuple(files))
     is_free = result.record.failure is None and any(
-        withheld(result, attention) is not None for attention in attentions(result)
+        withheld(result, attention.context.operation) is not None for attention in attentions(result)
     )
     return plan if is_free else None
 
