@@ -71,7 +71,7 @@ class Bench:
         self.roles = wanted(self.called)
         self.missed, self.telling, self.why = list[Plan](), list[Plan](), ""
         # of several layouts that are one for these arguments, one is tried
-        self.failing: set[str] = set()
+        self.failing: dict[str, tuple[str, Plan, list[Plan]]] = {}
         self.reached: Plan
         drafts = opening(target, reading, namespace, wish, has_heads="heads" in self.roles.rest.values())
         even = [
@@ -217,8 +217,13 @@ class Bench:
         visited: list[Plan] = []
         waiting, self.reached = [(plan, 0)], plan
         way = f"{plan.setting} {plan.init} {plan.call} {plan.symbols}"
-        if self.ran.is_otherwise(plan) or way in self.failing:
+        if self.ran.is_otherwise(plan):
             return None
+        if way in self.failing:
+            self.why, self.reached, telling = self.failing[way]
+            self.telling += telling
+            return None
+        before = len(self.telling)
         while waiting and not self.budget.is_over:
             candidate, depth = waiting.pop(0)
             if candidate in visited or (self.wish.numbers and self.wish.numbers.sizes(candidate) is None):
@@ -240,7 +245,7 @@ class Bench:
                     self.reached = candidate
                 waiting[:0] = [(self.renamed(variant), depth + 1) for variant in more]
         if not self.budget.is_over:
-            self.failing.add(way)
+            self.failing[way] = self.why, self.reached, self.telling[before:]
         return None
 
     def renamed(self, plan: Plan) -> Plan:
