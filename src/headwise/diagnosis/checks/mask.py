@@ -145,6 +145,10 @@ def _is_called_after(run: Run, pattern: AttentionPattern) -> bool:
     """Whether a mask is called after an input of which no key is: `text_mask`, of what looks at sound."""
     mask = run.plan.mask
     named = {name: number for name, number in run.sources.items() if mask.startswith(f"{name}_")}
+    spare = [each.name for each in parameters(callee(run.target)) if each.default is None]
+    if not named and any(mask.startswith(f"{name}_") and name not in run.plan.call for name in spare):
+        # what it is of is not given
+        return True
     # values are the keys' own
     owners = {number for name, number in named.items() if call_role(name) != "value"}
     return bool(owners) and not owners & set(torch.unique(pattern.source).tolist())
