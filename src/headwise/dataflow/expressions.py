@@ -131,6 +131,7 @@ class Expressions:
             yield count
             yield tuple(-(-a // b) * b for a, b in together), f"ceil({first}/{second})*{second}"
             yield tuple(a % b for a, b in together), f"{first}%{second}"
+        yield from self._strided(symbols)
         sides = [(tuple(2 * size - 1 for size in sizes), f"(2*{name}-1)") for name, sizes in symbols.items()]
         for factors in (counts[:MOST_COUNTS], sides):
             for (a, first), (b, second) in combinations_with_replacement(factors, 2):
@@ -138,3 +139,11 @@ class Expressions:
         for (a, first), (b, second) in combinations(counts[:MOST_COUNTS], 2):
             for name, sizes in symbols.items():
                 yield times(sizes, times(a, b)), f"{name}*{first}*{second}"
+
+    def _strided(self, symbols: Mapping[str, Sizes]) -> Iterator[tuple[Sizes, str]]:
+        """Patches of a length, by a stride of their own, also where one more is filled up behind."""
+        for length, patch, stride in permutations(symbols, 3):
+            together = list(zip(symbols[length], symbols[patch], symbols[stride], strict=True))
+            if all(a >= b for a, b, _ in together):
+                yield tuple((a - b) // c + 1 for a, b, c in together), f"({length}-{patch})//{stride}+1"
+                yield tuple((a - b) // c + 2 for a, b, c in together), f"({length}-{patch})//{stride}+2"

@@ -185,6 +185,7 @@ def called_with(exam: Examination, kinds: Sequence[type[nn.Module]]) -> dict[typ
     with torch.no_grad(), seeded():
         try:
             target = plan.build(exam.sizes)
+            target = copy.deepcopy(target) if target is plan.target else target
             args, options = plan.arguments(exam.sizes)
         except Exception:  # noqa: BLE001  a constructor may raise anything; then nothing is known
             return out

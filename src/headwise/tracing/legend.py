@@ -59,11 +59,10 @@ def legend(trace: Trace, *, real: bool = False) -> list[str]:
 
 
 def _tells_apart(trace: Trace) -> bool:
-    """Whether queries and keys have lengths of their own, by all attention whose scores are seen."""
-    lengths = {symbol.name for symbol in trace.symbols if symbol.meaning in LENGTHS}
-    pairs = [axes for step in trace.steps if (axes := _scored(step))]
-    words = ({word for axis in axes for word in WORD.findall(axis.text)} for axes in pairs)
-    return len(lengths) > 1 and (not pairs or any(lengths <= each for each in words))
+    """Whether queries have the one length and keys the other, in an attention whose scores are seen, if any are."""
+    names = {symbol.meaning: symbol.name for symbol in trace.symbols if symbol.meaning in LENGTHS}
+    pairs = [[axis.text for axis in axes] for step in trace.steps if (axes := _scored(step))]
+    return len(names) > 1 and (not pairs or [names[meaning] for meaning in LENGTHS] in pairs)
 
 
 def _scored(step: Step) -> list[NamedAxis]:

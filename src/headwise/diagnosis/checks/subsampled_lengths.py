@@ -57,7 +57,10 @@ def unscaled_lengths(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     scaled = _cut(there) if compared.last in CUTS else _compared(there, name)
     if scaled is None or not _differs(scaled):
         return []
-    return [Suspect("lengths-not-scaled", compared.span, said={"name": name}, proved=True)]
+    operation = compared.operation
+    # a function that is no method compares what it is given
+    place = compared.span if "." in operation.span.function or not operation.chain else operation.chain[-1]
+    return [Suspect("lengths-not-scaled", place, said={"name": name}, proved=True)]
 
 
 def _cut(run: Run) -> MarkedOp | None:
