@@ -130,3 +130,29 @@ def test_what_a_plain_object_holds_is_an_output(scale, kinds):
     report = found_in(RESULT.replace("{scale}", scale), "Model")
     assert [fault.kind for fault in report.faults] == kinds
     assert kinds or report.verdict == "sound"
+
+
+LINEAR = (
+    HEAD
+    + """
+class Linear(nn.Module):
+    '''Similarities of features that are above 0, divided by their own sum.'''
+
+    def __init__(self, dim, heads, eps=1e-6):
+        super().__init__()
+        self.heads, self.eps = heads, eps
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        n = x.shape[1]
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k = F.elu(q) + 1, F.elu(k) + 1
+        sim = torch.einsum("bhtd,bhsd->bhts", q, k) * torch.ones(n, n, dtype=x.dtype).tril()
+        y = torch.einsum("bhts,bhse->bhte", sim, v) / (sim.sum(-1, keepdim=True) + self.eps)
+        return self.out(y.transpose(1, 2).flatten(2))
+"""
+)
+
+
+def test_weights_that_are_divided_by_their_own_sum_lack_no_scale():
+    assert found_in(LINEAR, "Linear").faults == ()

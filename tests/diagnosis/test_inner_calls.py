@@ -115,3 +115,34 @@ class Summed(Attend):
 
 def test_an_input_that_the_whole_always_gives_is_given():
     assert hw.doctor(Decoder).faults == ()
+
+
+class History(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.ask, self.match, self.hold = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, query, history):
+        b, n, d = query.shape
+        q, k, v = (layer(t).view(b, n, 2, d // 2).transpose(1, 2)
+                   for layer, t in ((self.ask, query), (self.match, history), (self.hold, history)))  # fmt: skip
+        late = torch.ones(n, n, dtype=torch.bool).triu(1)
+        weights = (q @ k.mT * (d // 2) ** -0.5).masked_fill(late, float("-inf")).softmax(-1)
+        return (weights @ v).transpose(1, 2).reshape(b, n, d)
+
+
+class Items(nn.Module):
+    """Queries are normed, and what they attend to is not: both are as long as the history."""
+
+    def __init__(self, count, hidden=8):
+        super().__init__()
+        self.table, self.norm, self.attend = nn.Embedding(count, hidden), nn.LayerNorm(hidden), History(hidden)
+
+    def forward(self, items):
+        x = self.table(items)
+        return x + self.attend(self.norm(x), x)
+
+
+def test_a_class_that_gets_as_many_keys_as_queries_is_not_asked_for_more():
+    assert hw.doctor(Items).faults == ()
+    assert [fault.kind for fault in hw.doctor(History).faults] == ["key-uses-query-length"]

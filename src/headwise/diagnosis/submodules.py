@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from headwise.calls import Plan, call_role, parameters
-from headwise.dataflow import axes_of
+from headwise.calls import Plan, parameters
 from headwise.diagnosis.attention_owners import Owner, around, insides, owners
 from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.checks.mask_path import reached_by, uses
 from headwise.diagnosis.comparison import COMPARISON
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.inner_calls import Calls, is_alike, note_calls
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Budget, seeded
+from headwise.recording import Budget
 
 __all__ = ["Whole"]
 
@@ -33,8 +30,6 @@ LONGEST = 150_000
 
 # the families of what is wrong with masks
 MASKS = ("mask", "padding")
-# what may be left out of a call that is to show how a class is meant to be called
-BESIDE = ("mask", "bias", "lengths", "cache", "encoding", "cosine", "sine", "cosine_sine", "frequencies", "positions")
 # of a target, the names of its file, and what it is built with
 Examine = Callable[[Any, Mapping[str, Any], Mapping[str, Any] | None], list[Examination]]
 
@@ -48,7 +43,7 @@ class Whole:
         self, namespace: Mapping[str, Any], files: Sequence[str], examine: Examine, checks: CheckRunner
     ) -> None:
         self._namespace, self._files, self._examine, self._checks = namespace, tuple(files), examine, checks
-        self._calls: dict[type[nn.Module], list[dict[str, int]]] = {}
+        self._calls: Calls = {}
         self.exams: list[Examination] = []
         self.classes: list[type[nn.Module]] = []
         self.others: list[type[nn.Module]] = []
@@ -68,7 +63,8 @@ class Whole:
             beside = around(run.target, inner, self._files)
             kinds = [each.kind for each in (*inner, *beside)]
             arguments = _given(exam.plan, exam.sizes, kinds)
-            self._calls = called_with(exam, kinds)
+            for each in understood:
+                note_calls(self._calls, each, kinds)
             self._take(run.target, inner, arguments)
             self._look_around(run.target, beside, arguments)
         return bool(holders) and len(inner) == len(holders) and not self.missed
@@ -161,55 +157,9 @@ class Whole:
     def _as_called(self, kind: type[nn.Module], exams: list[Examination]) -> list[Examination]:
         """The examinations of a class that call it as its owner does, where some do; none of the others fails."""
         calls = self._calls.get(kind, [])
-        alike = [exam for exam in exams if any(_is_alike(exam.plan, call) for call in calls)]
+        alike = [exam for exam in exams if any(is_alike(exam.plan, call) for call in calls)]
         running = [exam for exam in exams if not any(suspect.fault.ends_call for suspect in exam.suspects)]
         return alike or (running if calls else exams)
-
-
-def _is_alike(plan: Plan, call: Mapping[str, int]) -> bool:
-    """Whether a plan gives the inputs that a call gives, with as many axes. call: those of each tensor."""
-    mask = plan.call.get("_mask")
-    ranks = {name: len(axes) for name, value in plan.call.items() if (axes := axes_of(value))}
-    if isinstance(mask, Mapping):
-        ranks[str(mask["argument"])] = len(mask["shape"])
-    inputs = {name for name in call if call_role(name) not in BESIDE}
-    return inputs <= ranks.keys() | plan.call.keys() and all(
-        ranks[name] == call[name] for name in ranks.keys() & inputs
-    )
-
-
-def called_with(exam: Examination, kinds: Sequence[type[nn.Module]]) -> dict[type[nn.Module], list[dict[str, int]]]:
-    """How many axes the tensors have with which a target calls classes inside it, by the names of their arguments."""
-    out: dict[type[nn.Module], list[dict[str, int]]] = {}
-    plan = exam.free
-    with torch.no_grad(), seeded():
-        try:
-            target = plan.build(exam.sizes)
-            target = copy.deepcopy(target) if target is plan.target else target
-            args, options = plan.arguments(exam.sizes)
-        except Exception:  # noqa: BLE001  a constructor may raise anything; then nothing is known
-            return out
-        for module in target.modules() if isinstance(target, nn.Module) else ():
-            if type(module) in kinds:
-                module.register_forward_pre_hook(partial(_note, out), with_kwargs=True)
-        with contextlib.suppress(Exception):
-            target(*args, **options)
-    return out
-
-
-def _note(
-    calls: dict[type[nn.Module], list[dict[str, int]]],
-    module: nn.Module,
-    args: tuple[Any, ...],
-    options: dict[str, Any],
-) -> None:
-    try:
-        bound = inspect.signature(type(module).forward).bind(module, *args, **options).arguments
-    except TypeError:
-        return
-    ranks = {name: value.ndim for name, value in bound.items() if isinstance(value, Tensor)}
-    if ranks not in calls.setdefault(type(module), []):
-        calls[type(module)].append(ranks)
 
 
 def _are_shown_right(exam: Examination, exams: Sequence[Examination]) -> bool:

@@ -14,7 +14,7 @@ from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.checks.chosen_scale import are_unit_vectors, as_chosen, inverts_norms, is_given, named_scales
 from headwise.diagnosis.checks.inputs import is_absorbed, makings
 from headwise.diagnosis.checks.rounded_scale import as_rounded, erased, says_root
-from headwise.diagnosis.checks.unscaled import attributes_of, is_bucketed, is_unscaled, keeps_scale
+from headwise.diagnosis.checks.unscaled import attributes_of, cancels, is_bucketed, is_unscaled, keeps_scale
 from headwise.diagnosis.head_parts import HeadParts, head_parts
 from headwise.diagnosis.scale_factors import Factor, Scale, scales
 from headwise.diagnosis.score_path import ScorePath, terms_of, way_of
@@ -277,6 +277,7 @@ def scales_suspects(exam: Any) -> list[Suspect]:
             after = scales(*changed)
             learned = len(after) <= place or abs(after[place].total - scale.total) > 1e-6 * abs(scale.total)
         suspects = _of_one(first, scale, is_learned=learned, is_published=exam.is_published)
+        suspects = [each for each in suspects if not cancels(exam, scale, each)]
         out += [as_chosen(exam, place, scale, suspect) for suspect in suspects]
         if out:
             return out

@@ -14,11 +14,15 @@ from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.checks.rounded_scale import says_root
 from headwise.diagnosis.checks.untaken_branches import has_root_option
+from headwise.diagnosis.distance import distance
 from headwise.diagnosis.scale_factors import Scale
+from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["attributes_of", "is_bucketed", "is_unscaled", "keeps_scale"]
+__all__ = ["attributes_of", "cancels", "is_bucketed", "is_unscaled", "keeps_scale"]
 
 NEAR = 1e-3
+# a small number that is added to a sum hides as much of another scale
+CANCELLED = 1e-3
 # what takes rows of a table
 LOOKUPS = frozenset({"embedding", "__getitem__", "index_select"})
 SUMS = frozenset({"+", "+=", "add", "add_"})
@@ -195,3 +199,11 @@ def keeps_scale(run: Run, scale: Scale, wanted: float) -> bool:
     attributes = {} if scores is None else attributes_of(run, scores)
     numbers = [attribute for attribute in attributes.values() if isinstance(attribute, float)]
     return any(isclose(each, number, rel_tol=NEAR) for each in numbers for number in (wanted, 1 / wanted))
+
+
+def cancels(exam: Any, scale: Scale, suspect: Suspect) -> bool:
+    """Whether another scale changes nothing, as weights that no softmax made are divided by their own sum."""
+    if suspect.kind != "scale-missing" or scale.attention.softmax is not None or not suspect.stand_ins:
+        return False
+    output, scaled = exam.run(plan=exam.free).output, exam.run(suspect.stand_ins, plan=exam.free).output
+    return output is not None and distance(scaled, output) <= CANCELLED * float(output.abs().nan_to_num().max())
