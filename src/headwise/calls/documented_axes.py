@@ -30,7 +30,7 @@ from headwise.calls.shape_words import (
     shapes_in,
 )
 from headwise.calls.source_hints import Reading
-from headwise.source import meaning_of, nodes_of
+from headwise.source import meaning_of
 
 __all__ = ["HEADS", "INPUTS", "SIDES", "WIDTH", "docstring_axes", "documented_calls", "spoken_axes"]
 
@@ -98,14 +98,19 @@ def spoken_axes(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]
 def _unpacked(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The names that a function, or the forward of a class, gives to all axes of its arguments: `b, n, d = x.shape`."""
     out: dict[str, tuple[str, ...]] = {}
-    for _, tree in written(target, {}):
-        for node in nodes_of(tree) if tree.name in ("forward", getattr(target, "__name__", "")) else ():
-            if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Tuple):
+    trees = [tree for _, tree in written(target, {}) if tree.name in ("forward", getattr(target, "__name__", ""))]
+    left = set(names)
+    # statement by statement: a name that is given another value is no argument any more
+    for node in (node for tree in trees[:1] for statement in tree.body for node in ast.walk(statement)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            left.discard(node.id)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            if not all(isinstance(each, ast.Name) for each in node.targets[0].elts):
                 continue
             shape = node.value.func if isinstance(node.value, ast.Call) else node.value
             if not isinstance(shape, ast.Attribute) or shape.attr not in ("shape", "size"):
                 continue
-            if isinstance(shape.value, ast.Name) and shape.value.id in names:
+            if isinstance(shape.value, ast.Name) and shape.value.id in left:
                 out.setdefault(shape.value.id, tuple(map(ast.unparse, node.targets[0].elts)))
     return out
 

@@ -121,7 +121,7 @@ def _whole(wish: Wish, target: Any, built: Sequence[inspect.Parameter], reading:
 
 def _against_words(search: Search, target: Any, built: list[inspect.Parameter]) -> Found:
     """What a search finds with other numbers of axes than docstrings give."""
-    search.bench.ran.ranks, search.bench.budget = {}, Budget(SHORT)
+    search.bench.ran.ranks, search.bench.failing, search.bench.budget = {}, {}, Budget(SHORT)
     result = search.run()
     plans, missed = _of_target(result, target, Numbers(), built)
     return replace(result, plans=plans, failures=missed)

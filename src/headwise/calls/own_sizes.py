@@ -14,7 +14,7 @@ from headwise.calls.roles import init_role
 from headwise.calls.signature import parameters
 from headwise.calls.symbols import spoken
 from headwise.calls.trial import attempted, quiet
-from headwise.recording import record
+from headwise.recording import Budget, record
 
 __all__ = ["with_own_sizes"]
 
@@ -23,6 +23,8 @@ Shapes = tuple[str, tuple[tuple[int, ...], ...]]
 # how many times a layer is repeated, and places in a table, are no sizes of a tensor
 UNSIZED = frozenset({"layers", "place", "kernel", "dropout", "number", "flag", "batch"})
 PROBES = (0, 1, 2, 3)
+# work for each of both
+LONGEST = 5_000
 # each further symbol makes the others larger
 MOST = 6
 
@@ -60,11 +62,18 @@ def _unbound(plan: Plan) -> Plan:
 def _freed(plan: Plan) -> Plan:
     """A plan with symbols for whole numbers that the constructor has by default."""
     shapes = _shapes(plan, {})
-    count = 0
+    count, budget = 0, Budget(LONGEST)
     for parameter in parameters(plan.target):
         size, name = parameter.default, parameter.name
         is_free = name not in plan.init and all(name != symbol.name for symbol in plan.symbols)
-        if count == MOST or not is_free or type(size) is not int or size < 1 or init_role(name) in UNSIZED:
+        if (
+            count == MOST
+            or budget.is_over
+            or not is_free
+            or type(size) is not int
+            or size < 1
+            or init_role(name) in UNSIZED
+        ):
             continue
         if shapes is None or not any(_is_followed(shapes, _shapes(plan, {name: other})) for other in (size + 1, 2)):
             continue
@@ -73,14 +82,17 @@ def _freed(plan: Plan) -> Plan:
             init = {**plan.init, name: name}
             freed = replace(plan, init=init, symbols=(*plan.symbols, symbol), real={**plan.real, name: size})
             if _runs(freed):
-                plan, count = freed, count + 1
+                plan, count, shapes = freed, count + 1, _shapes(freed, {})
                 break
     return plan
 
 
 def _apart(plan: Plan) -> Plan:
     """A plan whose parameters of one size have one each, as far as the code takes them."""
+    budget = Budget(LONGEST)
     for name in plan.init:
+        if budget.is_over:
+            break
         size = plan.init[name]
         holders = [each for each, value in plan.init.items() if value == size]
         is_taken = any(name == symbol.name for symbol in plan.symbols)

@@ -71,7 +71,7 @@ def probe_sizes(free: Sequence[Free], derived: Sequence[Free], probe: int) -> di
     # an image is larger than the windows that it is cut into
     count = sum(map(_is_window, sides)) if len(sides) >= VOLUME else 0
     small = [symbol.name for symbol in sides]
-    _shrunk(sizes, small, probe, count)
+    _shrunk(sizes, small, probe, count, has_counts=bool(windows))
     _lengthened(sizes, others)
     _narrowed(sizes, others, derived, small)
     sizes |= windows
@@ -87,13 +87,14 @@ def _is_window(symbol: Free) -> bool:
     return symbol.said != "windows" and init_role(symbol.said) == "window"
 
 
-def _shrunk(sizes: dict[str, int], small: Sequence[str], probe: int, count: int) -> None:
+def _shrunk(sizes: dict[str, int], small: Sequence[str], probe: int, count: int, *, has_counts: bool) -> None:
     """Give the smallest sizes to these, other ones in each run: what never changes could pass for a constant.
 
-    count: of the first, which stay below all others; 0: they are not told apart.
+    count: of the first, which stay below all others; 0: they are not told apart. has_counts: of windows, which have the
+    smallest sizes of all, and share them with none but the sides of a volume.
     """
     # the sides of a volume are multiplied
-    least = PRIMES if len(small) < VOLUME else (*FEW, *PRIMES)
+    least = PRIMES if len(small) < VOLUME or (has_counts and count < VOLUME) else (*FEW, *PRIMES)
     first, rest = (least[: count + 1], least[count + 1 :]) if count else ((), least)
     for at, name in enumerate(small):
         pool, place, many = (first, at, count) if at < count else (rest, at - count, len(small) - count)

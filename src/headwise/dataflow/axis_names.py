@@ -222,6 +222,11 @@ class Row:
     turn: int = 0
 
     @property
+    def is_last(self) -> bool:
+        """Whether it is the last turn of each run, and not the only one."""
+        return 0 < self.turn == min(self.turns) - 1
+
+    @property
     def first(self) -> Operation:
         """The operation in the first run."""
         return self.operations[0]
@@ -236,7 +241,7 @@ def aligned(records: Sequence[Record]) -> list[Row]:
         turns = tuple(len(each) for each in everywhere)
         for turn in range(min(turns)):
             # what is left over is in the last turn, whichever that is
-            at = tuple(each[-1 if turn and turn + 1 == min(turns) else turn] for each in everywhere)
+            at = tuple(each[-1 if 0 < turn == min(turns) - 1 else turn] for each in everywhere)
             operations = tuple(record.operations[place] for record, place in zip(records, at, strict=True))
             rows.append((places[turn], Row(operations, at, site, turns, turn)))
     return [row for _, row in sorted(rows, key=lambda each: each[0])]

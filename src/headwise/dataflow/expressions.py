@@ -46,7 +46,7 @@ class Expressions:
     def _fixed(self, sizes: Sizes) -> str:
         """The only symbol with this size in every run; "": none or several, or a number that may be the code's own."""
         fitting = [name for name, each in self.symbols.items() if each == sizes]
-        return fitting[0] if len(fitting) == 1 and sizes[0] not in FACTORS else ""
+        return fitting[0] if len(fitting) == 1 and sizes[0] > 2 else ""
 
     def _candidates(self) -> Iterator[tuple[Sizes, str]]:
         """Every expression, the simplest first."""

@@ -1,4 +1,4 @@
-"""Divergence: the first operation by which hidden tokens come into what is computed of the others, in two runs."""
+"""Divergence: the operations by which hidden tokens come into what is computed of the others, in two runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headwise.dataflow import Run
 from headwise.diagnosis.distance import distance
 from headwise.recording import Operation, TensorSeen
 
-__all__ = ["Divergence", "Left", "first_divergence", "of_hidden", "of_shorter"]
+__all__ = ["Divergence", "Left", "divergences", "of_hidden", "of_shorter"]
 
 NEAR = 1e-9
 # what sets hidden entries to a number
@@ -32,18 +32,19 @@ class Divergence:
     filled: Operation | None
 
 
-def first_divergence(run: Run, again: Run, left: Left) -> Divergence | None:
-    """The first such operation of two runs, in which the same lines run in the same order; None: there is none."""
+def divergences(run: Run, again: Run, left: Left) -> Iterator[Divergence]:
+    """Such operations of two runs, in which the same lines run in the same order. What comes before one of them agrees
+    again there, so that what a later one shows does not come of an earlier one.
+    """
     makers: dict[int, Operation] = {}
     for first, second in zip(run.record.operations, again.record.operations, strict=False):
         if first.span != second.span or first.name != second.name:
-            return None
+            return
         inputs = [_agree(a, b, left) for a, b in zip(first.inputs, second.inputs, strict=False)]
         if inputs and all(inputs) and any(each is False for each in _results(first, second, left)):
             fills = [makers[each.number] for each in first.inputs if each.number in makers]
-            return Divergence(first, second, next((each for each in fills if each.last in FILLS), None))
+            yield Divergence(first, second, next((each for each in fills if each.last in FILLS), None))
         makers |= {output.number: first for output in first.outputs}
-    return None
 
 
 def _results(first: Operation, second: Operation, left: Left) -> Iterator[bool | None]:

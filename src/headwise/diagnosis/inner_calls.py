@@ -52,17 +52,25 @@ def note_calls(calls: Calls, exam: Examination, kinds: Sequence[type[nn.Module]]
             args, options = plan.arguments(exam.sizes)
         except Exception:  # noqa: BLE001  a constructor may raise anything; then nothing is known
             return
-        for module in target.modules() if isinstance(target, nn.Module) else ():
-            if type(module) in kinds:
-                module.register_forward_pre_hook(partial(_note, calls), with_kwargs=True)
-        with contextlib.suppress(Exception):
-            target(*args, **options)
+        modules = target.modules() if isinstance(target, nn.Module) else ()
+        # a module may be shared with the person's own code
+        hooks = [
+            module.register_forward_pre_hook(partial(_note, calls), with_kwargs=True)
+            for module in modules
+            if type(module) in kinds
+        ]
+        try:
+            with contextlib.suppress(Exception):
+                target(*args, **options)
+        finally:
+            for hook in hooks:
+                hook.remove()
 
 
 def _note(calls: Calls, module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
     try:
         bound = inspect.signature(type(module).forward).bind(module, *args, **options).arguments
-    except TypeError:
+    except (TypeError, ValueError):
         return
     shapes = {name: tuple(value.shape) for name, value in bound.items() if isinstance(value, Tensor)}
     if shapes not in calls.setdefault(type(module), []):

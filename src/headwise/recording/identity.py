@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import is_dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -113,6 +113,15 @@ def _collect(value: Any, collected: list[Tensor]) -> None:
     elif isinstance(value, Mapping):
         for item in value.values():
             _collect(item, collected)
-    elif isinstance(value, SimpleNamespace) or (is_dataclass(value) and not isinstance(value, type)):
-        for item in getattr(value, "__dict__", {}).values():
-            _collect(item, collected)
+    elif isinstance(value, SimpleNamespace):
+        _collect_parts(value, list(vars(value)), collected)
+    elif is_dataclass(value) and not isinstance(value, type):
+        _collect_parts(value, [field.name for field in fields(value)], collected)
+
+
+def _collect_parts(value: Any, names: Sequence[str], collected: list[Tensor]) -> None:
+    """Collect the parts of an object, but for those that are objects too: one may hold what holds it."""
+    for name in names:
+        part = getattr(value, name, None)
+        if isinstance(part, Tensor | tuple | list | Mapping):
+            _collect(part, collected)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import keyword
+import re
+
 from headwise.calls import Plan, spoken_axes
 
 __all__ = ["axis_words"]
 
 # the axes of an input that has samples, tokens and features
 MOST = 3
+# an axis of heads, or of what they have: tokens of such inputs are queries and keys
+HEADS = frozenset({"H", "Hkv", "d", "dv"})
+# a word of more than two letters
+WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
 # what counts along an input, in the letters of a plan
 PLACES = frozenset({"L", "S", "n", "m", "t", "h", "w", "N", "M"})
 
@@ -22,12 +29,14 @@ def axis_words(plan: Plan) -> dict[str, str]:
     >>> axis_words(Plan(pooled, "self", {}, {"video": ["B", "L", "S", "D"]}, ()))
     {'L': 'frames', 'S': 'patches'}
     """
-    shapes = {name: shape for name, shape in plan.call.items() if isinstance(shape, list) and len(shape) > MOST}
+    lists = {name: shape for name, shape in plan.call.items() if isinstance(shape, list) and len(shape) > MOST}
+    shapes = {name: shape for name, shape in lists.items() if not HEADS & set(map(str, shape))}
     spoken = spoken_axes(plan.target, list(shapes))
     symbols = {each.name for each in plan.symbols}
     out: dict[str, str] = {}
     for name, words in spoken.items():
         for axis, word in zip(shapes[name], words, strict=False) if len(words) == len(shapes[name]) else ():
-            if axis in PLACES and len(word) > 2 and word not in {*symbols, *out.values()}:
+            is_name = WORD.fullmatch(word) is not None and not keyword.iskeyword(word)
+            if axis in PLACES and is_name and word not in {*symbols, *out.values()}:
                 out.setdefault(axis, word)
     return out

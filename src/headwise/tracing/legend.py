@@ -61,15 +61,16 @@ def legend(trace: Trace, *, real: bool = False) -> list[str]:
 def _tells_apart(trace: Trace) -> bool:
     """Whether queries have the one length and keys the other, in an attention whose scores are seen, if any are."""
     names = {symbol.meaning: symbol.name for symbol in trace.symbols if symbol.meaning in LENGTHS}
-    pairs = [[axis.text for axis in axes] for step in trace.steps if (axes := _scored(step))]
-    return len(names) > 1 and (not pairs or [names[meaning] for meaning in LENGTHS] in pairs)
+    scored = [[axis.text for axis in axes] for step in trace.steps if (axes := _scored(step))]
+    pair = [names[meaning] for meaning in LENGTHS if meaning in names]
+    return len(pair) > 1 and (not scored or any([axis for axis in axes if axis in pair] == pair for axes in scored))
 
 
 def _scored(step: Step) -> list[NamedAxis]:
     """The axes of the queries and the keys of an attention; none: the operation is no part of one."""
     shapes = [shape.axes for shape in step.inputs if len(shape.axes) > 1]
     if step.op == "softmax":
-        return list(shapes[0][-2:]) if shapes else []
+        return list(shapes[0]) if shapes else []
     return [axes[-2] for axes in shapes[:2]] if step.op == "scaled_dot_product_attention" else []
 
 

@@ -165,7 +165,7 @@ def _called(symbol: Symbol, plan: Plan, runs: _Runs) -> Symbol:
     """A symbol without its name in the code where all that has this name in the modules is of another size."""
     if not isinstance(runs.target, nn.Module) or symbol.said in plan.init:
         return symbol
-    named = [getattr(module, symbol.said, None) for module in runs.target.modules()] if symbol.said else []
+    named = [vars(module).get(symbol.said) for module in runs.target.modules()] if symbol.said else []
     counted = [value for value in named if type(value) is int]
     return symbol if not counted or runs.sizes[symbol.name][0] in counted else replace(symbol, said="")
 
@@ -209,7 +209,8 @@ class _StepWriter:
     def _shown_operation(self, row: Row) -> Operation:
         """The operation in the shown run, where its tensors have the same ranks there, else in the first run."""
         places = self._places.get(row.site, [])
-        operation = self._shown.operations[places[row.turn]] if row.turn < len(places) else row.first
+        at = -1 if row.is_last else row.turn
+        operation = self._shown.operations[places[at]] if row.turn < len(places) else row.first
         ranks = [[len(t.shape) for t in (*each.inputs, *each.outputs)] for each in (operation, row.first)]
         return operation if ranks[0] == ranks[1] else row.first
 

@@ -40,6 +40,8 @@ from headwise.wording import percent
 
 __all__ = ["is_reached", "masking_suspects"]
 
+# what masks of any attention are called after
+PLAIN = frozenset({"q", "k", "v", "query", "key", "value", "attention", "attn", "src", "tgt", "source", "target"})
 PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
 Pair = tuple[AttentionOps, AttentionPattern | None, AttentionPattern | None]
 
@@ -145,7 +147,7 @@ def _is_called_after(run: Run, pattern: AttentionPattern) -> bool:
     """Whether a mask is called after an input of which no key is: `text_mask`, of what looks at sound."""
     mask = run.plan.mask
     named = {name: number for name, number in run.sources.items() if mask.startswith(f"{name}_")}
-    spare = [each.name for each in parameters(callee(run.target)) if each.default is None]
+    spare = [each.name for each in parameters(callee(run.target)) if each.default is None and each.name not in PLAIN]
     if not named and any(mask.startswith(f"{name}_") and name not in run.plan.call for name in spare):
         # what it is of is not given
         return True

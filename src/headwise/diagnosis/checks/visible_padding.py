@@ -7,28 +7,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.calls import Plan
 from headwise.dataflow import LAYERS, SOFTMAXES, AttentionOps, Run, allowed_by, attentions, axes_of, find_pattern
+from headwise.diagnosis.checks.joined_padding import is_mask, pooled_at
 from headwise.diagnosis.checks.mask_arguments import withheld
-from headwise.diagnosis.checks.padding import changed_tokens, meets_scores, paddings
+from headwise.diagnosis.checks.padding import Padding, changed_tokens, meets_scores, paddings
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.distance import distance
-from headwise.diagnosis.divergence import Divergence, Left, first_divergence, of_hidden, of_shorter
-from headwise.diagnosis.suspects import Change, Suspect
-from headwise.recording import Operation
+from headwise.diagnosis.divergence import Left, divergences, of_hidden, of_shorter
+from headwise.diagnosis.suspects import Change, Suspect, both
 from headwise.source import Span
 
 __all__ = ["are_hidden", "visible_padding", "visible_pads"]
 
-# what joins the tokens of a sample
-POOLS = frozenset({
-    "sum", "mean", "max", "amax", "logsumexp", "avg_pool1d", "max_pool1d", "adaptive_avg_pool1d",
-    "adaptive_max_pool1d",
-})  # fmt: skip
-# by which a number of tokens comes in
-DIVISIONS = frozenset({"/", "*", "div", "mul", "/=", "*=", "div_", "mul_"})
 # what lays entries beside those of a mask
 LAYS = frozenset({"pad", "cat", "concat", "concatenate", "roll"})
 NEAR = 1e-9
@@ -63,7 +56,7 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
         is_turned = _crossing(run, changed(~hidden), name, is_learned=True) is None
         if is_turned and not is_sure:
             return []
-        pooled = None if is_turned else _pooled(first_divergence(run, again, of_hidden(hidden)), length)
+        pooled = None if is_turned else pooled_at(divergences(run, again, of_hidden(hidden)), length)
         if pooled is not None:
             return [Suspect("padding-pooled", pooled, said={"how": "hidden", "name": name}, proved=True)]
         values = {"name": name, "leak": "100%"}
@@ -72,7 +65,7 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
         return suspects
     has_tokens = run.output is not None and length in run.output.shape
     suspects = [] if has_tokens else _suspects(run, again, name, of_hidden(hidden), "hidden")
-    return suspects or _without_padding(plan, rerun, name, letter, length)
+    return suspects or _without_padding(plan, rerun, name, letter, length, _differ(run, again, of_hidden(hidden)))
 
 
 def are_hidden(plan: Plan, rerun: Callable[..., Run]) -> bool:
@@ -117,9 +110,11 @@ def _with_others(name: str, where: Tensor) -> Change:
     return change
 
 
-def _without_padding(plan: Plan, rerun: Callable[..., Run], name: str, letter: str, length: int) -> list[Suspect]:
+def _without_padding(
+    plan: Plan, rerun: Callable[..., Run], name: str, letter: str, length: int, is_seen: bool
+) -> list[Suspect]:
     """The same where the hidden tokens are other numbers than theirs when they are pooled, as 0: proved by a run
-    without them. letter: the symbol of the tokens.
+    without them. letter: the symbol of the tokens. is_seen: other numbers in hidden tokens change the output.
     """
     if length <= PADS + 1 or not isinstance(rerun(plan=plan).named.get(plan.mask), Tensor):
         return []
@@ -136,7 +131,7 @@ def _without_padding(plan: Plan, rerun: Callable[..., Run], name: str, letter: s
         return again
 
     padded, alone = changed(is_trimmed=False), changed(is_trimmed=True)
-    return _suspects(padded, alone, name, of_shorter(PADS), "trimmed")
+    return _suspects(padded, alone, name, of_shorter(PADS), "trimmed", lambda: is_seen)
 
 
 def _hiding_last(plan: Plan, mask: Tensor, length: int, *, is_trimmed: bool) -> Tensor:
@@ -164,7 +159,13 @@ def visible_pads(exam: Any, free: Run) -> list[Suspect]:
         hidden = torch.zeros(free.named[padding.name].shape, dtype=torch.bool)
         hidden[:, -PADS:] = True
         suspects = [] if padded.failure is not None else _shown_later(padded, padding.name, hidden)
-        if suspects := suspects or _suspects(padded, alone, padding.name, of_shorter(PADS), "trimmed"):
+
+        def is_seen(padding: Padding = padding, padded: Run = padded) -> bool:
+            row = both(changed_tokens(exam, padding, _padded(padding.number)), _with_other_row(padding.number))
+            other: Run = exam.run(change=row)
+            return _differ(padded, other, lambda a, b: (a, b) if a.shape == b.shape else None)
+
+        if suspects := suspects or _suspects(padded, alone, padding.name, of_shorter(PADS), "trimmed", is_seen):
             return suspects
     return []
 
@@ -210,9 +211,12 @@ def _padded(number: int) -> Callable[[Tensor], Tensor]:
     return padded
 
 
-def _suspects(run: Run, again: Run, name: str, left: Left, how: str) -> list[Suspect]:
+def _suspects(
+    run: Run, again: Run, name: str, left: Left, how: str, is_seen: Callable[[], bool] = lambda: False
+) -> list[Suspect]:
     """What brings hidden tokens of an argument into an output that has none. again: with others in their place, or
-    without them; left: the entries of the others in both; how: which of both.
+    without them; left: the entries of the others in both; how: which of both; is_seen: whether other numbers in hidden
+    tokens are known to change the output.
     """
     if run.failure or again.failure or run.output is None or again.output is None:
         return []
@@ -220,26 +224,22 @@ def _suspects(run: Run, again: Run, name: str, left: Left, how: str) -> list[Sus
     error = math.inf if results is None else distance(*results)
     if error <= NEAR or error == math.inf:
         return []
-    found = first_divergence(run, again, left)
-    kind, place = "padding-pooled", _pooled(found, run.named[name].shape[1])
+    found, length = list(divergences(run, again, left)), run.named[name].shape[1]
+    kind, place = "padding-pooled", pooled_at(found, length)
     if place is None:
         kind, place = "padding-attended", _crossing(run, again, name)
-    if place is None and how == "trimmed" and found is not None:
-        if found.operation.last in SOFTMAXES:
-            call = withheld(run, found.operation) if run.plan.mask else None
-            kind, place = ("padding-attended", call) if call else ("padding-pooled", found.operation.span)
-        elif found.operation.last in LAYS and _is_mask(found.operation):
+    for operation in [each.operation for each in reversed(found)] if place is None and how == "trimmed" else ():
+        if operation.last in SOFTMAXES:
+            call = withheld(run, operation) if run.plan.mask else None
+            kind, place = ("padding-attended", call) if call else ("padding-pooled", operation.span)
+        elif operation.last in LAYS and is_mask(operation) and is_seen():
             # laid at the wrong end, it hides others than those that it is of
-            kind, place = "mask-shifted", found.operation.span
+            kind, place = "mask-shifted", operation.span
+        if place is not None:
+            break
     if place is None:
         return []
     return [Suspect(kind, place, said={"how": how, "name": name}, proved=True, evidence=f"{error:.4g}")]
-
-
-def _is_mask(operation: Operation) -> bool:
-    """Whether all that an operation takes is true or false, or 1 or 0."""
-    values = [tensor.value for tensor in operation.inputs]
-    return all(value is not None and bool(((value == 0) | (value == 1)).all()) for value in values)
 
 
 def _crossing(run: Run, again: Run, name: str, *, is_learned: bool = False) -> Span | None:
@@ -268,19 +268,19 @@ def _others(tokens: Tensor, hidden: Tensor) -> Tensor:
     return torch.where(hidden, following, tokens)
 
 
-def _pooled(found: Divergence | None, length: int) -> Span | None:
-    """The place where tokens that are hidden are joined with the others, or their number divides what is joined; None:
-    what was found does neither. length: of the tokens.
-    """
-    if found is None:
-        return None
-    operation, other = found.operation, found.other
-    shapes = [tensor.shape for tensor in (*operation.inputs, *operation.outputs)]
-    was_cut = operation.inputs[0].shape != other.inputs[0].shape
-    is_joined = operation.outputs[0].shape == other.outputs[0].shape if was_cut else length not in shapes[-1]
-    if operation.last in POOLS and is_joined:
-        # where hidden ones were set to a number, it is that which is taken in
-        return (found.filled or operation).span
-    is_mask = _is_mask(operation)
-    is_counted = operation.name in DIVISIONS and operation.arguments != other.arguments
-    return operation.span if is_counted and (is_mask or not any(length in shape for shape in shapes)) else None
+def _differ(run: Run, again: Run, left: Left) -> bool:
+    """Whether two runs give other results for the tokens that are left."""
+    results = None if run.output is None or again.output is None else left(run.output, again.output)
+    return results is not None and NEAR < distance(*results) < math.inf
+
+
+def _with_other_row(number: int) -> Change:
+    """A change of the row that a table of embeddings has for a token number."""
+
+    def change(target: Any, _: dict[str, Any]) -> None:
+        for module in target.modules() if isinstance(target, nn.Module) else ():
+            if isinstance(module, nn.Embedding) and number < module.num_embeddings:
+                with torch.no_grad():
+                    module.weight[number] += 1.0
+
+    return change

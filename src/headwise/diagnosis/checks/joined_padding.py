@@ -1,0 +1,46 @@
+"""Joined padding: which operation joins hidden tokens with the others, or divides what is joined by their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwise.diagnosis.divergence import Divergence
+from headwise.recording import Operation
+from headwise.source import Span
+
+__all__ = ["is_mask", "pooled_at"]
+
+# what joins the tokens of a sample
+POOLS = frozenset({
+    "sum", "mean", "max", "amax", "logsumexp", "avg_pool1d", "max_pool1d", "adaptive_avg_pool1d",
+    "adaptive_max_pool1d",
+})  # fmt: skip
+# by which a number of tokens comes in
+DIVISIONS = frozenset({"/", "*", "div", "mul", "/=", "*=", "div_", "mul_"})
+
+
+def pooled_at(found: Iterable[Divergence], length: int) -> Span | None:
+    """The last place where tokens that are hidden are joined with the others, or their number divides what is joined;
+    None: what was found does neither. length: of the tokens.
+    """
+    places = [place for each in found if (place := _joined_at(each, length)) is not None]
+    return places[-1] if places else None
+
+
+def _joined_at(found: Divergence, length: int) -> Span | None:
+    operation, other = found.operation, found.other
+    shapes = [tensor.shape for tensor in (*operation.inputs, *operation.outputs)]
+    was_cut = operation.inputs[0].shape != other.inputs[0].shape
+    is_joined = operation.outputs[0].shape == other.outputs[0].shape if was_cut else length not in shapes[-1]
+    if operation.last in POOLS and is_joined:
+        # where hidden ones were set to a number, it is that which is taken in
+        return (found.filled or operation).span
+    has_mask = is_mask(operation)
+    is_counted = operation.name in DIVISIONS and operation.arguments != other.arguments
+    return operation.span if is_counted and (has_mask or not any(length in shape for shape in shapes)) else None
+
+
+def is_mask(operation: Operation) -> bool:
+    """Whether all that an operation takes is true or false, or 1 or 0."""
+    values = [tensor.value for tensor in operation.inputs]
+    return all(value is not None and value.numel() > 0 and set(value.unique().tolist()) == {0, 1} for value in values)
