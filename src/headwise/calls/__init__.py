@@ -15,7 +15,7 @@ _HOME = {
     "lacks_forward": "forward_method", "mask_arguments": "mask_forms", "masks": "mask_forms",
     "masks_of_keys": "documented_ranks",
     "methods_of": "forward_method", "parameters": "signature", "read": "source_hints", "role_of": "argument_use",
-    "seen_names": "cache_protocols", "spoken_axes": "documented_axes",
+    "seen_names": "cache_protocols", "spoken_axes": "unpacked_axes",
     "visible": "mask_forms", "ways": "cache_protocols", "whole": "signature",
     "with_own_sizes": "own_sizes", "written": "function_trees",
 }  # fmt: skip
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from headwise.calls.cache_protocols import ways as ways
     from headwise.calls.code_errors import is_of_code as is_of_code
     from headwise.calls.code_errors import is_of_library as is_of_library
-    from headwise.calls.documented_axes import spoken_axes as spoken_axes
     from headwise.calls.documented_ranks import masks_of_keys as masks_of_keys
     from headwise.calls.equations import declared_sizes as declared_sizes
     from headwise.calls.finder import find as find
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from headwise.calls.symbols import FEATURES as FEATURES
     from headwise.calls.symbols import alike as alike
     from headwise.calls.trial import Tried as Tried
+    from headwise.calls.unpacked_axes import spoken_axes as spoken_axes
     from headwise.calls.user_values import checked_call as checked_call
     from headwise.calls.user_values import checked_init as checked_init
 else:

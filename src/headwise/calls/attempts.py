@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -16,13 +16,13 @@ from headwise.calls.constructor_arguments import Draft
 from headwise.calls.constructor_errors import halved, rebuilt
 from headwise.calls.documented_axes import docstring_axes
 from headwise.calls.documented_ranks import documented_ranks, is_degenerate
+from headwise.calls.embedded_arguments import vocabularies_of
 from headwise.calls.equations import fixed_at
 from headwise.calls.layout_order import is_narrow
 from headwise.calls.layouts import Family
 from headwise.calls.module_arguments import opening
 from headwise.calls.plan import Named, Plan
 from headwise.calls.request import Wish
-from headwise.calls.roles import init_role
 from headwise.calls.signature import EMPTY, callee, parameters, starred
 from headwise.calls.size_bindings import Mismatch
 from headwise.calls.source_hints import Reading
@@ -36,8 +36,6 @@ __all__ = ["Bench", "LEARNING"]
 # NARROW: drafts tried again with widths that many numbers divide; LEARNING: work of
 # following errors
 DEEPEST, NARROW, LEARNING = 4, 4, 37_500
-# a table has room for padding, and for what is masked
-SPARE = 3
 
 
 class Bench:
@@ -153,7 +151,7 @@ class Bench:
     def _sizes(self, draft: Draft) -> dict[str, str]:
         """What the axes of a layout are called here."""
         sizes = self.plan(draft, {}, is_cross=False).sizes(-1)
-        vocabularies = _vocabularies(draft.symbols, self._modules(), sizes)
+        vocabularies = vocabularies_of(draft.symbols, self._modules(), sizes)
         out = {"vocabulary": vocabularies[0], "vocabularies": " ".join(vocabularies)} if vocabularies else {}
         out["packed"] = "3*H*d" if "H" in draft.symbols and "D" not in draft.symbols else "3*D"
         has_weights = bool(self.weights)
@@ -294,16 +292,3 @@ def _with_widths(call: Mapping[str, Any], draft: Draft, names: tuple[str, ...]) 
         value for value in draft.init.values() if isinstance(value, str) and value.isidentifier()
     ):
         yield {**call, **{name: [*shape[:-1], width] for name, shape in inputs.items()}}
-
-
-def _vocabularies(symbols: Mapping[str, Named], modules: Sequence[nn.Module], sizes: Mapping[str, int]) -> list[str]:
-    """The symbols that bound token numbers, the first first. sizes: of the symbols, as the modules were built."""
-    named = [name for name in symbols if init_role(name) == "vocabulary" and "type" not in name]
-    rows = [module.num_embeddings for module in modules if isinstance(module, nn.Embedding)]
-    free = [
-        name
-        for name, symbol in symbols.items()
-        if symbol.meaning == "parameter" and not symbol.equals and init_role(symbol.said or name) in ("", "classes")
-    ]
-    fitting = [name for row in rows for name in free if 0 <= row - sizes.get(name, row + 1) < SPARE]
-    return named or list(dict.fromkeys(fitting))[:1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import inspect
 import re
@@ -32,7 +31,7 @@ from headwise.calls.shape_words import (
 from headwise.calls.source_hints import Reading
 from headwise.source import meaning_of
 
-__all__ = ["HEADS", "INPUTS", "SIDES", "WIDTH", "docstring_axes", "documented_calls", "spoken_axes"]
+__all__ = ["HEADS", "INPUTS", "SIDES", "WIDTH", "docstring_axes", "documented_calls"]
 
 NAME = re.compile(r"[^\W\d]\w*")
 FEWEST = 2
@@ -80,39 +79,6 @@ def docstring_axes(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ..
     """The names of the axes of each argument whose shape the docstring of a class or of its forward gives."""
     spoken = shapes_in(docstrings(target), names)
     return {name: parts for name, parts in spoken.items() if len(parts) >= FEWEST and all(map(NAME.fullmatch, parts))}
-
-
-def spoken_axes(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The names of the axes of arguments, as docstrings give them, or else as the code unpacks their shapes.
-
-    names: of the arguments; a shape that stands by itself in a docstring is that of the first.
-    """
-    alone = shape_alone(docstrings(target))
-    return {
-        **_unpacked(target, names),
-        **({names[0]: alone} if names and alone else {}),
-        **docstring_axes(target, names),
-    }
-
-
-def _unpacked(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The names that a function, or the forward of a class, gives to all axes of its arguments: `b, n, d = x.shape`."""
-    out: dict[str, tuple[str, ...]] = {}
-    trees = [tree for _, tree in written(target, {}) if tree.name in ("forward", getattr(target, "__name__", ""))]
-    left = set(names)
-    # statement by statement: a name that is given another value is no argument any more
-    for node in (node for tree in trees[:1] for statement in tree.body for node in ast.walk(statement)):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            left.discard(node.id)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
-            if not all(isinstance(each, ast.Name) for each in node.targets[0].elts):
-                continue
-            shape = node.value.func if isinstance(node.value, ast.Call) else node.value
-            if not isinstance(shape, ast.Attribute) or shape.attr not in ("shape", "size"):
-                continue
-            if isinstance(shape.value, ast.Name) and shape.value.id in left:
-                out.setdefault(shape.value.id, tuple(map(ast.unparse, node.targets[0].elts)))
-    return out
 
 
 def documented_calls(
@@ -212,10 +178,7 @@ def _symbols(
 ) -> dict[str, list[Any]]:
     """The shapes in symbols and numbers. An axis that has the name of a parameter is of the size that it is given."""
     words = {part.lower() for parts in axes.values() for part in parts}
-    # with no other word for it, N is the batch, or the first axis that several arguments have alike
-    first = {parts[0].lower() for parts in axes.values()}
-    alike = first if len(axes) > 1 and len(first) == 1 and not first & LENGTHS else set()
-    batch = BATCH if words & BATCH else BATCH | ({"n"} if "n" in words else alike)
+    batch = _batch_words(axes, words)
     draft = next(iter(drafts(built, reading or Reading())), Draft({}))
     given = {
         **{parameter.name: parameter.default for parameter in built if type(parameter.default) is int},
@@ -223,19 +186,14 @@ def _symbols(
     }
     width = draft.symbols["D"].equals if "D" in draft.symbols else ""
     inputs = [parts for name, parts in axes.items() if call_role(name) in ("", *INPUTS)]
-    inner = {part for parts in axes.values() for part in parts[:-1]} | {
-        part for name, parts in axes.items() if call_role(name) in ("mask", "lengths", "ids") for part in parts
-    }
+    inner = _inner(axes)
     # what stands behind the tokens of inputs and nowhere else is a width, whatever it is called
     has_features = max(map(len, inputs), default=0) > 2
     widths = {parts[-1] for parts in inputs if has_features and len(parts) > 1} - inner
     # of states and of actions, of which each has features of its own
     many = {parts[-1] for parts in inputs if len(parts) > 2} - inner
     lengths, counted = _translated(axes, batch), _counted(axes)
-    pairs = [pair for parts in axes.values() for pair in pairwise(parts)]
-    # heads stand beside tokens and features
-    of_heads = {part for parts in axes.values() if len(parts) > len("BLD") for part in parts}
-    depths = {first for first, second in pairs if first.lower() in DEPTHS and SIDES.get(second.lower()) == "h"}
+    of_heads, depths = _of_heads(axes), _depths(axes)
 
     def symbol(part: str) -> Any:
         low = part.lower()
@@ -275,6 +233,30 @@ def _symbols(
         return ("L", "S")[at] if at < len(("L", "S")) else low
 
     return {name: [symbol(part) for part in parts] for name, parts in axes.items()}
+
+
+def _batch_words(axes: Mapping[str, Sequence[str]], words: set[str]) -> Collection[str]:
+    """The words for the batch: with no other one for it, N is, or the first axis that several arguments have alike."""
+    first = {parts[0].lower() for parts in axes.values()}
+    alike = first if len(axes) > 1 and len(first) == 1 and not first & LENGTHS else set()
+    return BATCH if words & BATCH else BATCH | ({"n"} if "n" in words else alike)
+
+
+def _inner(axes: Mapping[str, Sequence[str]]) -> set[str]:
+    """The words that stand before another, and those of what has no features, as masks and token numbers."""
+    bare = (parts for name, parts in axes.items() if call_role(name) in ("mask", "lengths", "ids"))
+    return {part for parts in axes.values() for part in parts[:-1]} | {part for parts in bare for part in parts}
+
+
+def _of_heads(axes: Mapping[str, Sequence[str]]) -> set[str]:
+    """The words of inputs with more axes than samples, tokens and features, beside which heads stand."""
+    return {part for parts in axes.values() if len(parts) > len("BLD") for part in parts}
+
+
+def _depths(axes: Mapping[str, Sequence[str]]) -> set[str]:
+    """The words for the third side of a volume, which stands before its height."""
+    pairs = [pair for parts in axes.values() for pair in pairwise(parts)]
+    return {first for first, second in pairs if first.lower() in DEPTHS and SIDES.get(second.lower()) == "h"}
 
 
 def _translated(axes: Mapping[str, Sequence[str]], batch: Collection[str]) -> list[str]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from torch import nn
 
 from headwise.calls.argument_axes import last
 from headwise.calls.function_trees import Written
+from headwise.calls.plan import Named
+from headwise.calls.roles import init_role
 
-__all__ = ["embedded"]
+__all__ = ["embedded", "vocabularies_of"]
 
+# a table has room for padding, and for what is masked
+SPARE = 3
 # how deep an argument is followed into the methods that it is handed to
 DEEPEST = 3
 FUNCTIONS = ("F.embedding", "functional.embedding", "nn.functional.embedding", "torch.nn.functional.embedding")
@@ -62,3 +68,16 @@ def _bare(node: ast.expr) -> ast.expr:
     while isinstance(node, ast.Subscript):
         node = node.value
     return node
+
+
+def vocabularies_of(symbols: Mapping[str, Named], modules: Sequence[nn.Module], sizes: Mapping[str, int]) -> list[str]:
+    """The symbols that bound token numbers, the first first. sizes: of the symbols, as the modules were built."""
+    named = [name for name in symbols if init_role(name) == "vocabulary" and "type" not in name]
+    rows = [module.num_embeddings for module in modules if isinstance(module, nn.Embedding)]
+    free = [
+        name
+        for name, symbol in symbols.items()
+        if symbol.meaning == "parameter" and not symbol.equals and init_role(symbol.said or name) in ("", "classes")
+    ]
+    fitting = [name for row in rows for name in free if 0 <= row - sizes.get(name, row + 1) < SPARE]
+    return named or list(dict.fromkeys(fitting))[:1]

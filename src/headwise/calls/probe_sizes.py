@@ -133,7 +133,8 @@ def least_sizes(free: Sequence[Free], derived: Sequence[Free] = ()) -> dict[str,
     out |= counts if is_volume else {}
     rest = [symbol for symbol in free if symbol.name not in out]
     order = sorted(rest, key=lambda symbol: (symbol.said != "windows", not symbol.is_small)) if counts else rest
-    sides = sorted((symbol for symbol in rest if symbol.is_small and is_volume), key=lambda each: not _is_window(each))
+    sides = [symbol for symbol in rest if symbol.is_small and is_volume]
+    sides.sort(key=lambda symbol: not _is_window(symbol))
     for group in (sides, [symbol for symbol in order if symbol not in sides]):
         for symbol, prime in zip(group, (*FEW, *PRIMES, *PRIMES), strict=False):
             size = _raised(prime * (2 if symbol.even else 1), symbol, out)

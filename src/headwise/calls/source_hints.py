@@ -153,7 +153,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     }
     return Reading(
         tuple(dict.fromkeys(bound)), attributes, orders, words, means, numbers,
-        {**dict(sorted(pair for _, tree in trees for pair in _counts(tree))), **_counts_by_default(target)},
+        dict(sorted(pair for _, tree in trees for pair in _counts(tree))) | width_divisors.counts_by_default(target),
         frozenset(multiplied),
         next((name for _, tree in trees for name in _parts(tree)), ""),
         dict(sorted((pair for _, tree in trees for pair in compared_words(tree)), key=lambda choice: len(choice[1]))),
@@ -234,16 +234,6 @@ def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
         names = (last(node.targets[0]), last(node.value)) if isinstance(node, ast.Assign) else ("", "")
         if all(names) and names[0] != names[1]:
             yield names
-
-
-def _counts_by_default(target: Any) -> dict[str, int]:
-    """How many sizes a parameter of a constructor that is a window has by default."""
-    built = parameters(target) if isinstance(target, type) else []
-    return {
-        each.name: len(each.default)
-        for each in built
-        if isinstance(each.default, tuple | list) and init_role(each.name) == "window"
-    }
 
 
 def _counts(tree: ast.AST) -> Iterator[tuple[str, int]]:

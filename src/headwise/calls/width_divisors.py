@@ -6,14 +6,16 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import lcm
+from typing import Any
 
 from headwise.calls.argument_axes import last
 from headwise.calls.plan import Named
 from headwise.calls.roles import init_role
+from headwise.calls.signature import parameters
 from headwise.calls.symbols import LEGEND
 from headwise.source import nodes_of
 
-__all__ = ["divided", "norm_groups", "step_of"]
+__all__ = ["counts_by_default", "divided", "norm_groups", "step_of"]
 
 # a half is what even sizes are for; wider steps make no layer that is quickly built
 LEAST, MOST = 3, 64
@@ -76,3 +78,13 @@ def _whole(node: ast.AST, defaults: dict[str, int]) -> int:
         return defaults.get(node.id, 1)
     is_whole = isinstance(node, ast.Constant) and type(node.value) is int
     return int(node.value) if is_whole else 1  # type: ignore[attr-defined]
+
+
+def counts_by_default(target: Any) -> dict[str, int]:
+    """How many sizes a parameter of a constructor that is a window has by default."""
+    built = parameters(target) if isinstance(target, type) else []
+    return {
+        param.name: len(param.default)
+        for param in built
+        if isinstance(param.default, tuple | list) and init_role(param.name) == "window"
+    }

@@ -61,10 +61,10 @@ class Whole:
         # where tokens are pooled alone, a class that does it holds no attention
         if isinstance(run.target, nn.Module) and (inner or not holders):
             beside = around(run.target, inner, self._files)
-            kinds = [each.kind for each in (*inner, *beside)]
+            kinds = [owner.kind for owner in (*inner, *beside)]
             arguments = _given(exam.plan, exam.sizes, kinds)
-            for each in understood:
-                note_calls(self._calls, each, kinds)
+            for understood_exam in understood:
+                note_calls(self._calls, understood_exam, kinds)
             self._take(run.target, inner, arguments)
             self._look_around(run.target, beside, arguments)
         return bool(holders) and len(inner) == len(holders) and not self.missed

@@ -19,24 +19,24 @@ POOLS = frozenset({
 DIVISIONS = frozenset({"/", "*", "div", "mul", "/=", "*=", "div_", "mul_"})
 
 
-def pooled_at(found: Iterable[Divergence], length: int) -> Span | None:
+def pooled_at(divergences: Iterable[Divergence], length: int) -> Span | None:
     """The last place where tokens that are hidden are joined with the others, or their number divides what is joined;
-    None: what was found does neither. length: of the tokens.
+    None: none of them does either. length: of the tokens.
     """
-    places = [place for each in found if (place := _joined_at(each, length)) is not None]
+    places = [place for divergence in divergences if (place := _joined_at(divergence, length)) is not None]
     return places[-1] if places else None
 
 
-def _joined_at(found: Divergence, length: int) -> Span | None:
-    operation, other = found.operation, found.other
+def _joined_at(divergence: Divergence, length: int) -> Span | None:
+    operation, repeated = divergence.operation, divergence.other
     shapes = [tensor.shape for tensor in (*operation.inputs, *operation.outputs)]
-    was_cut = operation.inputs[0].shape != other.inputs[0].shape
-    is_joined = operation.outputs[0].shape == other.outputs[0].shape if was_cut else length not in shapes[-1]
+    was_cut = operation.inputs[0].shape != repeated.inputs[0].shape
+    is_joined = operation.outputs[0].shape == repeated.outputs[0].shape if was_cut else length not in shapes[-1]
     if operation.last in POOLS and is_joined:
         # where hidden ones were set to a number, it is that which is taken in
-        return (found.filled or operation).span
+        return (divergence.filled or operation).span
     has_mask = is_mask(operation)
-    is_counted = operation.name in DIVISIONS and operation.arguments != other.arguments
+    is_counted = operation.name in DIVISIONS and operation.arguments != repeated.arguments
     return operation.span if is_counted and (has_mask or not any(length in shape for shape in shapes)) else None
 
 

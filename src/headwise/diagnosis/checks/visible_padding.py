@@ -37,10 +37,10 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
     not, an attention whose pattern is known must have told.
     """
     run: Run = rerun(plan=plan)
-    found = _hidden_tokens(plan, run)
-    if found is None:
+    tokens = _hidden_tokens(plan, run)
+    if tokens is None:
         return []
-    name, letter, hidden = found
+    name, letter, hidden = tokens
     length = hidden.shape[1]
     # no number of tokens is the other way round
     is_sure = is_sure or plan.call["_mask"]["means"] == "lengths"
@@ -71,10 +71,10 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
 def are_hidden(plan: Plan, rerun: Callable[..., Run]) -> bool:
     """Whether a mask of keys is known to keep the tokens that it hides from what comes out for the others."""
     run: Run = rerun(plan=plan)
-    found = _hidden_tokens(plan, run)
-    if found is None or run.output is None:
+    tokens = _hidden_tokens(plan, run)
+    if tokens is None or run.output is None:
         return False
-    name, _, hidden = found
+    name, _, hidden = tokens
     again: Run = rerun(plan=plan, more_change=_with_others(name, hidden))
     results = None if again.output is None else of_hidden(hidden)(run.output, again.output)
     return results is not None and distance(*results) <= NEAR
@@ -162,8 +162,8 @@ def visible_pads(exam: Any, free: Run) -> list[Suspect]:
 
         def is_seen(padding: Padding = padding, padded: Run = padded) -> bool:
             row = both(changed_tokens(exam, padding, _padded(padding.number)), _with_other_row(padding.number))
-            other: Run = exam.run(change=row)
-            return _differ(padded, other, lambda a, b: (a, b) if a.shape == b.shape else None)
+            moved: Run = exam.run(change=row)
+            return _differ(padded, moved, lambda a, b: (a, b) if a.shape == b.shape else None)
 
         if suspects := suspects or _suspects(padded, alone, padding.name, of_shorter(PADS), "trimmed", is_seen):
             return suspects
@@ -224,11 +224,13 @@ def _suspects(
     error = math.inf if results is None else distance(*results)
     if error <= NEAR or error == math.inf:
         return []
-    found, length = list(divergences(run, again, left)), run.named[name].shape[1]
-    kind, place = "padding-pooled", pooled_at(found, length)
+    apart, length = list(divergences(run, again, left)), run.named[name].shape[1]
+    kind, place = "padding-pooled", pooled_at(apart, length)
     if place is None:
         kind, place = "padding-attended", _crossing(run, again, name)
-    for operation in [each.operation for each in reversed(found)] if place is None and how == "trimmed" else ():
+    for operation in (
+        [divergence.operation for divergence in reversed(apart)] if place is None and how == "trimmed" else ()
+    ):
         if operation.last in SOFTMAXES:
             call = withheld(run, operation) if run.plan.mask else None
             kind, place = ("padding-attended", call) if call else ("padding-pooled", operation.span)

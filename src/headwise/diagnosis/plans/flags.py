@@ -167,9 +167,10 @@ def _counted(free: Plan, target: Any) -> Iterator[tuple[str, Plan]]:
     for name, number in numbers.items():
         if number == 0 or (name, number) in asked:
             yield name, replace(free, init={**free.init, name: number + 1})
-    for each in (each for each in built if isinstance(each.default, tuple | list) and each.name not in free.init):
-        if each.default and all(type(number) is int and number == 0 for number in each.default):
-            yield each.name, replace(free, init={**free.init, each.name: {"_tuple": [1] * len(each.default)}})
+    sided = [param for param in built if isinstance(param.default, tuple | list) and param.name not in free.init]
+    for param in sided:
+        if param.default and all(type(number) is int and number == 0 for number in param.default):
+            yield param.name, replace(free, init={**free.init, param.name: {"_tuple": [1] * len(param.default)}})
 
 
 def _more_than(target: Any, free: Plan) -> set[tuple[str, int]]:
