@@ -573,3 +573,10 @@ def test_a_cache_that_a_method_makes_as_its_weights_are_is_driven():
     assert (right.verdict, right.faults, right.examined["cache"]) == ("sound", (), True)
     source = SLOTTED.replace("{begin}", "0 if cache is None else cache.used")
     assert blamed_in(source, "Slotted") == [("position-cache", line_of(source, "q, k = self.rotated"))]
+
+
+def test_a_cache_of_a_method_is_driven_of_a_module_in_memory_which_stays_as_it_is():
+    target, _, _ = loaded_from(SLOTTED.replace("{begin}", "first"), "Slotted")
+    module = target(24, 2)
+    assert doctor(module).examined["cache"] is True
+    assert all(each.dtype == torch.float32 for each in module.state_dict().values())

@@ -171,3 +171,8 @@ def test_a_window_is_smaller_than_what_it_is_laid_over():
         image = Plan(None, "self", {}, {}, (*free, *sides)).sizes(probe)
         assert image["window"] < min(image["h"], image["w"], image["L"])
         assert len(set(image.values())) == len(image)
+
+
+def test_letters_that_a_person_declares_are_kept():
+    call = {"x": ["B", "L", "S", "n", "D"]}
+    assert hw.trace(Resampler, init={"dim": "D", "heads": "H"}, call=call).call["x"] == call["x"]

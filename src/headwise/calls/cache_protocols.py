@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -190,9 +191,9 @@ def _forms(
     for group in dict.fromkeys([names, only]):
         for pick in (-1, 1, "pair"):
             yield CacheProtocol(group[0], plan, start=lambda group=group: dict.fromkeys(group), names=group, pick=pick)  # type: ignore[misc]
-    # a method makes what it gives as its own weights are
-    built = plan.build(sizes).to(dtype) if isinstance(plan.target, type) and _is_module(plan.target) else plan.target
-    for give in given_by(built, sizes, dtype) if _is_module(plan.target) else ():
+    # a method makes what it gives as its own weights are; what is built may hold a module of the person's
+    built = copy.deepcopy(plan.build(sizes)).to(dtype) if _is_module(plan.target) else None
+    for give in () if built is None else given_by(built, sizes, dtype):
         yield CacheProtocol(only[0], plan, start=lambda give=give: {only[0]: give()}, names=only)  # type: ignore[misc]
         yield CacheProtocol(only[0], plan, start=lambda give=give: {only[0]: give()}, names=only, pick=-1)  # type: ignore[misc]
     first = caches[0]

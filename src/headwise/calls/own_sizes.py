@@ -13,7 +13,7 @@ from headwise.calls.plan import Named, Plan
 from headwise.calls.roles import init_role
 from headwise.calls.signature import parameters
 from headwise.calls.symbols import spoken
-from headwise.calls.trial import attempted, quiet
+from headwise.calls.trial import PROBES, attempted, quiet
 from headwise.recording import Budget, record
 
 __all__ = ["with_own_sizes"]
@@ -22,8 +22,7 @@ __all__ = ["with_own_sizes"]
 Shapes = tuple[str, tuple[tuple[int, ...], ...]]
 # how many times a layer is repeated, and places in a table, are no sizes of a tensor
 UNSIZED = frozenset({"layers", "place", "kernel", "dropout", "number", "flag", "batch"})
-PROBES = (0, 1, 2, 3)
-# work for each of both
+# work for what is given by default, and for what shares a size
 LONGEST = 5_000
 # each further symbol makes the others larger
 MOST = 6
@@ -126,7 +125,7 @@ def _calls(plan: Plan, size: str, name: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _runs(plan: Plan) -> bool:
-    return all(attempted(plan, probe, finite=False).error is None for probe in PROBES)
+    return all(attempted(plan, probe, finite=False).error is None for probe in range(PROBES))
 
 
 def _is_followed(before: set[Shapes], after: set[Shapes] | None) -> bool:

@@ -248,13 +248,16 @@ def _padded(op: OperationAxes) -> tuple[Axes | None, ...]:
     x, sizes = op.inputs[0], op.results[0]
     if len(sizes) != len(x):
         return (None,)
-    return (tuple(_beside(axis, size, op.runs) for axis, size in zip(x, sizes, strict=True)),)
+    return (tuple(_lengthened(axis, size, op.runs) for axis, size in zip(x, sizes, strict=True)),)
 
 
-def _beside(axis: Pieces, size: Sizes, runs: int) -> Pieces:
+def _lengthened(axis: Pieces, size: Sizes, runs: int) -> Pieces:
+    """An axis with what makes it so long; a new piece where it does not grow in every run."""
     before = whole(axis, runs)
-    if before == size or not less(before, size):
-        return axis if before == size else _new(size)
+    if before == size:
+        return axis
+    if not less(before, size):
+        return _new(size)
     further = Atom(tuple(a - b for a, b in zip(size, before, strict=True)))
     return (Atom(size, joined=(axis, (further,))),)
 

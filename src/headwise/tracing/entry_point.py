@@ -42,7 +42,15 @@ def traced(
     """
     options = {"init": init, "call": call, "cross": cross}
     plan, probe = planned(target, namespace=namespace, files=files, options=options, kernels=kernels, lang=lang)
-    return as_trace(plan, probe, title=title, texts=texts, supplied=supplied, lang=lang)
+    result = as_trace(plan, probe, title=title, texts=texts, supplied=supplied, lang=lang)
+    # the letters of a call that a person declared are kept
+    return result if call is not None else _worded(result, axis_words(plan))
+
+
+def _worded(trace: Trace, words: Mapping[str, str]) -> Trace:
+    """A trace in which some symbols are words that say what they count."""
+    symbols = (replace(each, meaning="parameter", said="") if each.name in words else each for each in trace.symbols)
+    return renamed(replace(trace, symbols=tuple(symbols)), words)
 
 
 def planned(
@@ -117,10 +125,7 @@ def as_trace(
         call=dict(plan.call),
         lang=lang,
     )
-    words = axis_words(plan)
-    trace = replace(uncommented, comments=compared(uncommented))
-    symbols = (replace(each, meaning="parameter", said="") if each.name in words else each for each in trace.symbols)
-    return renamed(replace(trace, symbols=tuple(symbols)), words)
+    return replace(uncommented, comments=compared(uncommented))
 
 
 def _guessed(problem: Problem) -> Problem:
