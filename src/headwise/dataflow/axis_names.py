@@ -224,12 +224,17 @@ class Row:
     @property
     def is_last(self) -> bool:
         """Whether it is the last turn of each run, and not the only one."""
-        return 0 < self.turn == min(self.turns) - 1
+        return _is_last(self.turn, self.turns)
 
     @property
     def first(self) -> Operation:
         """The operation in the first run."""
         return self.operations[0]
+
+
+def _is_last(turn: int, turns: Sizes) -> bool:
+    """Whether a turn is the last that all runs have, and not the only one."""
+    return 0 < turn == min(turns) - 1
 
 
 def aligned(records: Sequence[Record]) -> list[Row]:
@@ -241,7 +246,7 @@ def aligned(records: Sequence[Record]) -> list[Row]:
         turns = tuple(len(each) for each in everywhere)
         for turn in range(min(turns)):
             # what is left over is in the last turn, whichever that is
-            at = tuple(each[-1 if 0 < turn == min(turns) - 1 else turn] for each in everywhere)
+            at = tuple(each[-1 if _is_last(turn, turns) else turn] for each in everywhere)
             operations = tuple(record.operations[place] for record, place in zip(records, at, strict=True))
             rows.append((places[turn], Row(operations, at, site, turns, turn)))
     return [row for _, row in sorted(rows, key=lambda each: each[0])]

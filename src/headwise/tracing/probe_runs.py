@@ -86,11 +86,13 @@ def unbuilt(tried: Tried, spoken: Mapping[str, str]) -> ProbeResult:
 
 
 def _run(plan: Plan, user_files: tuple[str, ...], *, kernels: bool, equal: Mapping[str, str]) -> _Runs:
-    records, followers, sizes = [], [], []
+    records, followers, sizes, first = [], [], [], None
     for probe in range(PROBES):
         run_sizes = dict(plan.sizes(probe))
         run_sizes |= {name: run_sizes[equal_name] for name, equal_name in equal.items()}
-        record, follower = _recorded(plan, run_sizes, user_files, kernels=kernels)
+        target = plan.build(run_sizes)
+        record, follower = _recorded(target, plan, run_sizes, user_files, kernels=kernels)
+        first = target if first is None else first
         records.append(record)
         followers.append(follower)
         sizes.append(run_sizes)
@@ -99,18 +101,17 @@ def _run(plan: Plan, user_files: tuple[str, ...], *, kernels: bool, equal: Mappi
         # the user's sizes may be equal to one another: they are shown, but name no axes
         real = declared_sizes(plan, shown)
         real |= {name: real[equal_name] for name, equal_name in equal.items()}
-        again = _recorded(plan, real, user_files, kernels=False)[0]
+        again = _recorded(plan.build(real), plan, real, user_files, kernels=False)[0]
         if again.failure is None:
             shown, record = real, again
     by_name = {name: tuple(size[name] for size in sizes) for name in sizes[0]}
-    return _Runs(records, followers, by_name, shown, record, plan.build(sizes[0]))
+    return _Runs(records, followers, by_name, shown, record, first)
 
 
 def _recorded(
-    plan: Plan, sizes: Mapping[str, int], user_files: tuple[str, ...], *, kernels: bool
+    target: Any, plan: Plan, sizes: Mapping[str, int], user_files: tuple[str, ...], *, kernels: bool
 ) -> tuple[Record, Follower]:
-    """One run of a plan."""
-    target = plan.build(sizes)
+    """One run of a plan. target: as it was built for it."""
     args, options = plan.arguments(sizes)
     model = target if isinstance(target, nn.Module) else None
     with torch.no_grad():
