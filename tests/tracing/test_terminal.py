@@ -6,6 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
+import headwise as hw
 from headwise.tracing.html import block
 from headwise.tracing.legend import called, notices
 from headwise.tracing.steps import Comment, Place, Problem, Trace
@@ -272,3 +273,11 @@ def test_comments_that_were_not_compared_are_counted_by_themselves_with_their_li
     made = trace("a = b", step("a = b", "b", "op", "B", "B"), comments=comments)
     assert list(notices(made)) == ["Comments that tell shapes: 1 right, 1 wrong, 1 not compared (line 1)."]
     assert Trace.from_dict(made.to_dict()).comments == comments
+
+
+def test_code_that_was_typed_at_a_prompt_is_shown_by_the_numbers_of_its_lines():
+    given = {}
+    exec("def scores(q, k):\n    return q @ k.mT\n", given)
+    shapes = {"q": ["B", "H", "L", "d"], "k": ["B", "H", "S", "d"]}
+    text = str(hw.trace(given["scores"], call=shapes))
+    assert re.search(r"\n +2 │\n(?s:.*)│ ↳ \[B, H, L, d\] @ \[B, H, d, S\] → \[B, H, L, S\]", text)

@@ -96,7 +96,10 @@ def _role(parameter: inspect.Parameter) -> str:
     if isinstance(parameter.default, float):
         # a share, as of what is masked
         return "number"
-    return "mapping" if is_mapping(parameter.annotation) else "flag" if is_switch(parameter) else role_of(parameter)
+    role = "mapping" if is_mapping(parameter.annotation) else "flag" if is_switch(parameter) else role_of(parameter)
+    # whatever it is called, a whole number is no tensor
+    is_whole = parameter.annotation in (int, "int") and parameter.default is EMPTY
+    return "count" if is_whole and role in ("", "query", "key", "value") else role
 
 
 def _is_count(name: str) -> bool:

@@ -137,13 +137,16 @@ class _Writer:
             return self._symbol(param.name, param.name, "parameter")
         return self._plain(param, role)
 
-    def _half_window(self, param: inspect.Parameter) -> str:
+    def _half_window(self, param: inspect.Parameter) -> Any:
         """Half of a window, by which windows are shifted (arXiv:2103.14030); a size of its own where there is none."""
         windows = [name for name, role in self.variant.roles.items() if role == "window"]
-        name = self._symbol(param.name, param.name, "parameter")
-        if windows and windows[0] not in self.reading.counts:
-            self.symbols[name] = replace(self.symbols[name], equals=f"{windows[0]}//2")
-        return name
+        sides = SIDES.get(self.reading.counts.get(param.name, 0), ("",))
+        names = [self._symbol(param.name, f"{param.name}_{side}".rstrip("_"), "parameter") for side in sides]
+        for name, side in zip(names, sides, strict=True):
+            window = f"{windows[0]}_{side}".rstrip("_") if windows else ""
+            if window in self.symbols and bool(side) == (windows[0] in self.reading.counts):
+                self.symbols[name] = replace(self.symbols[name], equals=f"{window}//2")
+        return {"_tuple": names} if len(names) > 1 else names[0]
 
     def _width(self, param: inspect.Parameter) -> Any:
         variant = self.variant
@@ -209,7 +212,7 @@ class _Writer:
 
     def _plain(self, param: inspect.Parameter, role: str) -> Any:
         """What a parameter is given that is no size of attention; EMPTY: its default."""
-        if role == "dropout":
+        if role == "dropout" and not (type(param.default) is int and param.default > 1):
             return 0.0 if param.default is EMPTY or param.default else EMPTY
         if role == "layers" and isinstance(param.default, int) and param.default > PLAIN["layers"]:
             return PLAIN["layers"]

@@ -52,8 +52,12 @@ def _is_looked_up(
         if tree is None:
             continue
         taken = [argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args) if argument.arg != "self"]
-        inner = {taken[at] if isinstance(at, int) and at < len(taken) else str(at) for at in places}
-        if any(_is_looked_up(tree, each, tables, trees, depth - 1) for each in inner):
+        handed = {taken[at] if isinstance(at, int) and at < len(taken) else str(at): each for at, each in _handed(call)}
+        # a table may be handed on too
+        known = {*tables, *(parameter for parameter, each in handed.items() if last(_bare(each)) in tables)}
+        inner = [parameter for parameter, each in handed.items() if isinstance(_bare(each), ast.Name)
+                 and last(_bare(each)) == name]  # fmt: skip
+        if any(_is_looked_up(tree, each, known, trees, depth - 1) for each in inner):
             return True
     return False
 

@@ -49,6 +49,7 @@ MASKS = 14
 # what token numbers of the smallest table are below
 SMALLEST = "2"
 TRUTHS = re.compile(r"integer and Boolean-type|boolean masks?\b|to be a boolean tensor")
+WHOLE = re.compile(r"must have the same dtype, but got (?:Long|Int) and Float|dtype Float but (?:got|found) Long")
 BEYOND = re.compile(r"index out of range in self")
 STACKED = re.compile(r"stack expects each tensor to be equal size")
 EVEN = re.compile(r"divisible by 2\b|must be even|even number", re.IGNORECASE)
@@ -69,6 +70,8 @@ def lessons(
         yield _evened(plan)
     if IDS.search(text):
         yield from _as_numbers(plan, at)
+    if WHOLE.search(text):
+        yield from _as_features(plan, at)
     if TRUTHS.search(text):
         yield from _as_truths(plan, at)
     if BEYOND.search(text):
@@ -213,6 +216,15 @@ def _as_numbers(plan: Plan, at: FailedStatement) -> Iterator[Plan]:
         for rank in (each - less for less in (1, 0) for each in ranks if each > less):
             yield from numbered(replace(plan, call={**plan.call, **counted}), names, rank)
         yield from (replace(plan, call={**plan.call, name: {**counted[name], "_ids": ["L", "L"]}}) for name in names)
+
+
+def _as_features(plan: Plan, at: FailedStatement) -> Iterator[Plan]:
+    """An argument of whole numbers, which a layer of weights was given, as features."""
+    for name in at.behind or at.arguments:
+        value = plan.call.get(name)
+        if isinstance(value, Mapping) and "_ids" in value and "dtype" not in value:
+            for shape in ([*value["_ids"], "D"], [*value["_ids"][:-1], "D"]):
+                yield replace(plan, call={**plan.call, name: shape})
 
 
 def _as_truths(plan: Plan, at: FailedStatement) -> Iterator[Plan]:

@@ -12,6 +12,7 @@ from headwise.calls.attempts import LEARNING, Bench
 from headwise.calls.constructor_arguments import Draft
 from headwise.calls.equations import loosened
 from headwise.calls.error_search import learned
+from headwise.calls.fixed_arguments import FIXED
 from headwise.calls.layer_layouts import are_swapped
 from headwise.calls.layout_order import families, image_sizes
 from headwise.calls.layouts import (
@@ -257,10 +258,9 @@ class Search:
         bench = self.bench
         if plan.mask:
             return None
-        plain, spare = bench.ran(plan), list[Plan]()
+        plain, spare, keys = bench.ran(plan), list[Plan](), "S" if plan.setting == "cross" else "L"
         if self.wish.masked:
             return self._declared(plan, plain)
-        keys = "S" if plan.setting == "cross" else "L"
         names = mask_arguments(bench.called, keys=self.roles.key if keys == "S" else "")
         # what the person says stands; without an axis of tokens, what code counts by may be rows
         for name in (n for n in names if n not in self.wish.call and (call_role(n) or keys in plan.sizes(-1))):
@@ -268,7 +268,9 @@ class Search:
             for mask in masks(name, bench.reading, keys=keys, role=role, axes=axes):
                 if bench.budget.is_over:
                     return next((each for each in spare[:SPARE] if bench.runs(each)), None)
-                if "L" in mask["shape"] and not plan_variants.has_queries(plan):
+                # where the tokens are cut, nobody said which of them lengths count
+                is_cut = mask["means"] == "lengths" and FIXED["count"][0] in plan.call.values()
+                if is_cut or ("L" in mask["shape"] and not plan_variants.has_queries(plan)):
                     continue
                 variant = bench.renamed(masked_by(plan, name, mask))
                 attempt = bench.ran(variant)

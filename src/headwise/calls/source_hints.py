@@ -153,7 +153,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     }
     return Reading(
         tuple(dict.fromkeys(bound)), attributes, orders, words, means, numbers,
-        dict(sorted(pair for _, tree in trees for pair in _counts(tree))) | width_divisors.counts_by_default(target),
+        dict(sorted(pair for _, tree in trees for pair in _counts(tree))) | width_divisors.counts_told(target),
         frozenset(multiplied),
         next((name for _, tree in trees for name in _parts(tree)), ""),
         dict(sorted((pair for _, tree in trees for pair in compared_words(tree)), key=lambda choice: len(choice[1]))),

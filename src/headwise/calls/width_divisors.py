@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import lcm
@@ -15,8 +16,10 @@ from headwise.calls.signature import parameters
 from headwise.calls.symbols import LEGEND
 from headwise.source import nodes_of
 
-__all__ = ["counts_by_default", "divided", "norm_groups", "step_of"]
+__all__ = ["counts_told", "divided", "norm_groups", "step_of"]
 
+# sizes that are annotated as several
+SEVERAL = re.compile(r"\b[Tt]uple\[int(?:, int){1,2}\]")
 # a half is what even sizes are for; wider steps make no layer that is quickly built
 LEAST, MOST = 3, 64
 GIVEN = ("head_width", "heads", "key_heads")
@@ -80,10 +83,11 @@ def _whole(node: ast.AST, defaults: dict[str, int]) -> int:
     return int(node.value) if is_whole else 1  # type: ignore[attr-defined]
 
 
-def counts_by_default(target: Any) -> dict[str, int]:
-    """How many sizes a parameter of a constructor that is a window has by default."""
+def counts_told(target: Any) -> dict[str, int]:
+    """How many sizes a parameter of a constructor holds by its annotation, or a window by default."""
     built = parameters(target) if isinstance(target, type) else []
-    return {
+    annotated = {param.name: SEVERAL.search(str(param.annotation)) for param in built}
+    return {name: match[0].count("int") for name, match in annotated.items() if match} | {
         param.name: len(param.default)
         for param in built
         if isinstance(param.default, tuple | list) and init_role(param.name) == "window"

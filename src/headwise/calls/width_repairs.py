@@ -27,6 +27,7 @@ NORM = re.compile(r"normalized_shape=\[(\d+)\].*got input of size\s*\[(?:\d+, )*
 CHANNELS = re.compile(r"to have \d+ channels|running_mean should contain|number of channels in input")
 CONVOLUTION = re.compile(r"to have (\d+) channels, but got (\d+) channels")
 GROUPS = re.compile(r"weight of shape \[(\d+)\] and input of shape \[\d+, (\d+)")
+HIDDEN = re.compile(r"Expected hidden(?:\[\d\])? size \((?:\d+, )*(\d+)\), got \[(?:\d+, )*(\d+)\]")
 STATISTICS = re.compile(r"running_mean should contain (\d+) elements not (\d+)")
 
 
@@ -39,7 +40,7 @@ def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> l
     if ARITHMETIC.search(str(error)) and isinstance(said_mask, Mapping) and "dtype" not in said_mask:
         return [replace(plan, call={**plan.call, "_mask": {**said_mask, "dtype": "float"}})]
     widths, sizes = told_widths(str(error)), plan.sizes(-1)
-    if widths is None:
+    if widths is None or widths[0] == widths[1]:
         return _beside_weights(plan, str(error), sizes)
     have, need = widths
     axis = 1 if CHANNELS.search(str(error)) else -1
@@ -217,7 +218,7 @@ def told_widths(text: str) -> tuple[int, int] | None:
         return int(match[2]), int(match[3])
     if match := STATISTICS.search(text):
         return int(match[1]), int(match[2])
-    if match := CONVOLUTION.search(text) or GROUPS.search(text):
+    if match := CONVOLUTION.search(text) or GROUPS.search(text) or HIDDEN.search(text):
         return int(match[2]), int(match[1])
     if match := NORM.search(text):
         return int(match[2]), int(match[1])

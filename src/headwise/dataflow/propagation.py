@@ -40,6 +40,7 @@ JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", 
                    "scatter", "scatter_", "index_copy_", "index_add_"})  # fmt: skip
 TRIANGLES = frozenset({"tril", "triu", "tril_", "triu_"})
 SUMS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "logsumexp", "norm", "vector_norm", "prod"})
+COUNTS = frozenset({"sum", "count_nonzero"})
 ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProductAttention", "AdditiveAttention"})
 LAYERS = frozenset({"MultiheadAttention", "multi_head_attention_forward"})
 # every entry of their result is new: its token follows from its position alone
@@ -192,6 +193,9 @@ class ProvenanceTracker:
         entry.joint = joint if joint is not None and joint.is_possible else None
         if entry.joint is not None:
             return (contracted(entry.joint, input_marks, inputs, operation.outputs[0].shape),)
+        if last in COUNTS and not inputs[0].is_floating_point():
+            # how many tokens there are is of none of them
+            return (None,) * count
         if last in SUMS and count and tuple(operation.outputs[0].shape) != tuple(inputs[0].shape):
             before, after = tuple(inputs[0].shape), operation.outputs[0].shape
             return (summed(input_marks[0], before, after, entry.args, entry.options),) * count

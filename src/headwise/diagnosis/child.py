@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headwise.diagnosis.check_runner import CheckRunner, failures_of
-from headwise.diagnosis.patches.trials import LONG, SHORT, Again, mended, uncovered
+from headwise.diagnosis.patches.trials import LONG, SHORT, Again, with_patches
 from headwise.diagnosis.plans.user_arguments import check_said
 from headwise.diagnosis.result import Diagnosis
 from headwise.diagnosis.target_diagnosis import diagnosed
@@ -34,12 +33,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
             diagnosis = _diagnosis(target, loaded, request, lang)
             again = _again(target, source, request, lang)
             effort = LONG if request.get("fix") else SHORT
-            checks = CheckRunner()
-            for improve in (mended, uncovered):
-                diagnosis = checks(
-                    "patches", diagnosis, improve, diagnosis, loaded.source.texts, again, effort=effort, lang=lang
-                )
-            diagnosis = replace(diagnosis, examined={**diagnosis.examined, **failures_of([checks], lang)})
+            diagnosis = with_patches(diagnosis, loaded.source.texts, again, effort=effort, lang=lang)
     except InputError as error:
         return {"refused": error.said(lang) if isinstance(error, Refusal) else str(error)}
     return {"diagnosis": diagnosis.to_dict(), "texts": dict(source.texts)}

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import linecache
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from headwise.diagnosis.patches.redefinition import redefined
+from headwise.diagnosis.patches.trials import SHORT, with_patches
 from headwise.diagnosis.plans.user_arguments import check_said, in_python
 from headwise.diagnosis.result import Diagnosis
 from headwise.diagnosis.target_diagnosis import diagnosed
 from headwise.errors import InputError
-from headwise.targets import describe_object, in_child, parse
+from headwise.source import Edit
+from headwise.targets import ObjectInfo, describe_object, in_child, parse
 from headwise.wording import refusal, refuses_in_lang
 
 __all__ = ["doctor", "plain_torch"]
@@ -61,17 +65,46 @@ def doctor(
         check_said(target, init, call)
     except InputError as error:
         raise InputError(in_python(error, lang)) from error
-    description = describe_object(target)
+    info = describe_object(target)
     with plain_torch():
-        return diagnosed(
-            target,
-            title=description.title,
-            namespace=description.namespace,
-            files=description.files,
-            init=init,
-            call=call,
-            lang=lang,
-        )
+        diagnosis = _examined(target, info, info.namespace, init, call, lang)
+        return _patched(diagnosis, target, info, init, call, lang)
+
+
+def _examined(
+    target: Any,
+    info: ObjectInfo,
+    namespace: Mapping[str, Any],
+    init: Mapping[str, Any] | None,
+    call: Mapping[str, Any] | None,
+    lang: str,
+) -> Diagnosis:
+    return diagnosed(target, title=info.title, namespace=namespace, files=info.files, init=init, call=call, lang=lang)
+
+
+def _patched(
+    diagnosis: Diagnosis,
+    target: Any,
+    info: ObjectInfo,
+    init: Mapping[str, Any] | None,
+    call: Mapping[str, Any] | None,
+    lang: str,
+) -> Diagnosis:
+    """A diagnosis of an object in memory with the patches that help, as far as its definitions can be run again."""
+    paths = {name: path for path, name in info.files.items()}
+    texts = {name: "".join(linecache.getlines(path)) for name, path in paths.items()}
+    if not all(texts.values()):
+        return diagnosis
+
+    def again(edits: Mapping[str, Sequence[Edit]]) -> Diagnosis | None:
+        by_path = {paths[name]: value for name, value in edits.items() if name in paths}
+        try:
+            with redefined(target, info.namespace, {paths[name]: text for name, text in texts.items()}, by_path) as new:
+                return _examined(new[0], info, new[1], init, call, lang)
+        except Exception:  # noqa: BLE001  whatever the mended source raises, it does not help
+            return None
+
+    return with_patches(diagnosis, texts, again, effort=SHORT, lang=lang)
 
 
 @contextlib.contextmanager

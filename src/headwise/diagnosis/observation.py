@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import AttentionOps, MarkedOp, Marks, Run, attentions, is_scores, operand_marks
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, is_scores
 from headwise.diagnosis.scale_factors import Scale, scales
+from headwise.diagnosis.score_layout import beside, laid
 from headwise.diagnosis.score_path import plain_scores
 from headwise.recording import Site
 
@@ -20,6 +21,7 @@ __all__ = ["SHARES", "Observation", "changed", "observed", "softmaxes_of"]
 # by what the scores are multiplied besides, to see how the weights answer: evenly about 1
 SHARES = (0.5, 1.0, 1.5)
 SOFTMAXES = frozenset({"softmax", "_softmax"})
+POOLS = frozenset({"max", "amax", "mean", "sum", "logsumexp"})
 # masks hide with at most this
 HIDDEN = -1e4
 
@@ -82,9 +84,9 @@ class Observation:
         """
         for entry in softmaxes_of(self.attention):
             value, marks = entry.inputs[0].value, entry.given[0]
-            laid = None if value is None or marks is None else _laid(self.attention, value, marks)
-            if laid is not None and laid[0].shape == self.scores.shape:
-                return laid[0].amax(dim=-1, keepdim=True) <= HIDDEN
+            there = None if value is None or marks is None else laid(self.attention, value, marks)
+            if there is not None and there[0].shape == self.scores.shape:
+                return there[0].amax(dim=-1, keepdim=True) <= HIDDEN
         return None
 
     @property
@@ -105,7 +107,7 @@ def observed(run: Run, rerun: Callable[..., Run], at: int) -> Observation | None
     """
     attention = plain_scores(attentions(run)[at])
     scored = _scored_here(run, attention)
-    entry = next((each for each in scored if _beside(attention, each)), None)
+    entry = next((each for each in scored if beside(attention, each)), None)
     if entry is None:
         return None
     products, softmaxes = scored, softmaxes_of(attention)
@@ -154,7 +156,12 @@ class _Changed:
 
 
 def _times(entries: Sequence[MarkedOp], share: float) -> Changes:
-    return [(entry, lambda scores: scores * share) for entry in entries]
+    return [(entry, partial(_shared, share)) for entry in entries]
+
+
+def _shared(share: float, output: Any) -> Any:
+    """What an operation gives, times a number; of several results, as of a maximum and its places, the first."""
+    return type(output)((output[0] * share, *output[1:])) if isinstance(output, tuple) else output * share
 
 
 def _plus(entries: Sequence[MarkedOp], sign: float) -> Changes:
@@ -181,7 +188,7 @@ def _observed(
     run: Run, attention: AttentionOps, entry: MarkedOp, others: list[AttentionOps], scale: Scale | None,
     rerun: Callable[..., Run], products: tuple[MarkedOp, ...],
 ) -> Observation | None:  # fmt: skip
-    scores, heads = _beside(attention, entry) or (None, None)
+    scores, heads = beside(attention, entry) or (None, None)
     weights = [values.detach().double() for other in others if (values := other.weights) is not None
             and scores is not None and values.shape == scores.shape]  # fmt: skip
     if scores is None or heads is None or len(weights) < len(others):
@@ -189,11 +196,11 @@ def _observed(
     *runs, _, _, last = others
     steps = [[_made(entry) for entry in softmaxes_of(each)] for each in runs]
     plain = plain_scores(last)
-    laid = next((laid_out for entry in _scored(plain) if (laid_out := _beside(plain, entry))), None)
+    there = next((laid_out for entry in _scored(plain) if (laid_out := beside(plain, entry))), None)
     return Observation(
         run, attention, scores, heads, tuple(weights[: len(SHARES)]),
         tuple(zip(*steps, strict=False)), weights[len(SHARES)], weights[len(SHARES) + 1],
-        None if laid is None else (laid[0], weights[-1]), scale, rerun, products,
+        None if there is None else (there[0], weights[-1]), scale, rerun, products,
     )  # fmt: skip
 
 
@@ -218,6 +225,8 @@ def _scored(attention: AttentionOps) -> list[MarkedOp]:
     """
     if attention.fused:
         return []
+    if (pooled := _pooled(attention)) is not None:
+        return [pooled]
     if attention.scores is not None:
         return [
             attention.scores,
@@ -232,46 +241,20 @@ def _scored(attention: AttentionOps) -> list[MarkedOp]:
     ]
 
 
+def _pooled(attention: AttentionOps) -> MarkedOp | None:
+    """What gives each key one score of those of all queries, as the largest (Seo et al. 2017, arXiv:1611.01603, section
+    2.4); None: nothing does.
+    """
+    softmaxes = softmaxes_of(attention)
+    for entry in attention.path:
+        if softmaxes and entry.at < softmaxes[0].at and entry.last in POOLS and entry.pair is not None:
+            looks = entry.pair.arrays[attention.looks]
+            if bool((looks == -1).all()) and len(entry.inputs[0].shape) > looks.ndim:
+                return entry
+    return None
+
+
 def _hides(entry: MarkedOp) -> bool:
     """Whether an operation gives scores with those of hidden keys among them."""
     value = entry.operation.outputs[0].value if entry.operation.outputs else None
     return value is None or not value.is_floating_point() or bool((value <= HIDDEN).any())
-
-
-def _beside(attention: AttentionOps, entry: MarkedOp) -> tuple[Tensor, Tensor] | None:
-    """The scores laid out as the weights are, and the head of each row; None: they cannot be."""
-    return None if entry.pair is None or entry.value is None else _laid(attention, entry.value, entry.pair)
-
-
-def _laid(attention: AttentionOps, value: Tensor, pair: Marks) -> tuple[Tensor, Tensor] | None:
-    """Numbers of queries and keys laid out as the weights are, and the head of each row; None: they cannot be."""
-    joint, left = attention.context.joint, attention.has_weights_left
-    marks = operand_marks(attention.context)[0 if left else 1]
-    if joint is None or marks is None or marks.kind != "pair" or pair.kind != "pair":
-        return None
-    wanted = _numbers(marks)
-    there = _placed(value.detach().double(), pair, wanted)
-    if there is None:
-        return None
-    return joint.flat(there, left=left), joint.flat(marks.arrays["h"], left=left)[..., :1]
-
-
-def _numbers(marks: Marks) -> Tensor:
-    return torch.stack([marks.arrays[each] for each in "xyh"], dim=-1)
-
-
-def _placed(value: Tensor, marks: Marks, wanted: Tensor) -> Tensor | None:
-    """Each score at the entry of the weights that is of the same query, key and head."""
-    have = _numbers(marks)
-    if have.shape == wanted.shape and torch.equal(have, wanted):
-        return value
-    keys, ranks = torch.unique(torch.cat([have.flatten(0, -2), wanted.flatten(0, -2)]), dim=0, return_inverse=True)
-    if bool((keys[ranks] < 0).any()):
-        # of what is of no one query and key only the place says which it is
-        return value if value.shape == wanted.shape[:-1] else None
-    mine, wanted_ranks = ranks[: value.numel()], ranks[value.numel() :]
-    values = torch.full((len(keys),), float("nan"), dtype=value.dtype)
-    values[mine] = value.flatten()
-    if not torch.equal(values[mine], value.flatten()) or bool(values[wanted_ranks].isnan().any()):
-        return value if value.shape == wanted.shape[:-1] else None
-    return values[wanted_ranks].reshape(wanted.shape[:-1])

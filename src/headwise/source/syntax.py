@@ -110,7 +110,13 @@ class Code:
         is_whole = isinstance(parent, ast.Assign | ast.Return | ast.AnnAssign | ast.Call | ast.keyword | ast.Expr)
         if is_whole and not (isinstance(parent, ast.Call) and parent.func is node):
             return text
-        return f"({text})"
+        return text if self._is_bracketed(node) else f"({text})"
+
+    def _is_bracketed(self, node: ast.AST) -> bool:
+        """Whether brackets stand right around a node."""
+        at = self.edit(node, "")
+        before, after = self.lines[at.line - 1][: at.column].rstrip(), self.lines[at.end_line - 1][at.end_column :]
+        return before.endswith("(") and after.lstrip().startswith(")")
 
 
 def file_tree(file: str) -> ast.Module | None:

@@ -9,7 +9,7 @@ from headwise.lazy_names import lazy_names
 
 # each public name, and the file that it comes from
 _HOME = {
-    "Loaded": "loaded_target", "Source": "source_file", "Target": "target",
+    "Loaded": "loaded_target", "ObjectInfo": "objects", "Source": "source_file", "Target": "target",
     "attention_classes": "attention_definitions", "bytes_like": "text_files", "check_name": "loader",
     "describe_object": "objects", "import_of": "stand_ins",
     "in_child": "child.process", "load": "loader", "meant": "stand_ins", "parse": "target", "python_of": "reader",
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headwise.targets.loaded_target import Loaded as Loaded
     from headwise.targets.loader import check_name as check_name
     from headwise.targets.loader import load as load
+    from headwise.targets.objects import ObjectInfo as ObjectInfo
     from headwise.targets.objects import describe_object as describe_object
     from headwise.targets.reader import python_of as python_of
     from headwise.targets.reader import read as read

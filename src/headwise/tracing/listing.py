@@ -68,8 +68,9 @@ def listing(trace: Trace) -> tuple[File, ...]:
     names = dict.fromkeys(name for name in mentioned if name in trace.sources)
     files = []
     for name in names:
-        lines = trace.sources[name].split("\n")
         by_line = by_file.get(name, {})
+        # code that was typed at a prompt has no text: its lines are shown by their numbers
+        lines = trace.sources[name].split("\n") if trace.sources[name] else [""] * max(by_line, default=0)
         comments = [each for each in wrong if each.place.file == name]
         problems = [problem for problem in trace.problems if problem.place is not None and problem.place.file == name]
         marked = {

@@ -129,9 +129,11 @@ def test_what_may_compute_something_else_is_left_with_the_reason() -> None:
     assert "quantizable.modules.activation.MultiheadAttention, which may" in reasons["quantizable"]
 
 
-def test_a_model_without_any_says_so() -> None:
-    said = str(replace(nn.Linear(1, 1)))
-    assert said.startswith("the model holds no nn.MultiheadAttention, and nothing was swapped: convert other attention")
+def test_a_model_without_any_says_so_and_warns() -> None:
+    sentence = "the model holds no nn.MultiheadAttention, and nothing was swapped: convert other attention"
+    with pytest.warns(UserWarning, match=sentence):
+        replaced = replace(nn.Linear(1, 1))
+    assert str(replaced).startswith(sentence)
 
 
 @pytest.mark.parametrize("cls", [nn.MultiheadAttention, MultiheadAttention])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 from torch import nn
@@ -49,7 +50,8 @@ def replace(model: nn.Module, *, strict_torch: bool = False) -> Replaced:
 
     The very objects get the other class: their parameters, which an optimizer may hold, hooks, modes, dtypes and
     devices stay, and a module that is used in several places stays one. Subclasses are left, since they may compute
-    something else. strict_torch: as there. Raises ArgumentError where the model is itself one; nothing is changed then.
+    something else. strict_torch: as there. A UserWarning where the model holds none. Raises ArgumentError where the
+    model is itself one; nothing is changed then.
 
     >>> import torch
     >>> model = torch.nn.TransformerDecoderLayer(8, 2)
@@ -75,11 +77,14 @@ def replace(model: nn.Module, *, strict_torch: bool = False) -> Replaced:
         if not why:
             module.__class__ = MultiheadAttention
             module._become(strict_torch)  # type: ignore[operator]  # its class is ours now
-    return Replaced(
+    replaced = Replaced(
         swapped=tuple(name for name, module in attentions if not reasons[module]),
         left=tuple(Left(name, reasons[module]) for name, module in attentions if reasons[module]),
         strict_torch=strict_torch,
     )
+    if not attentions:
+        warnings.warn(str(replaced), stacklevel=2)
+    return replaced
 
 
 def _why_not(module: nn.MultiheadAttention) -> str:

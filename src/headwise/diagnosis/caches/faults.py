@@ -25,9 +25,7 @@ from headwise.diagnosis.caches.law import (
     Kept,
     breach_of,
     kept,
-    looking_back,
     may_keep,
-    with_room,
 )
 from headwise.diagnosis.caches.masks import unmasked_suspects
 from headwise.diagnosis.caches.uncached_results import lost_suspects
@@ -38,6 +36,7 @@ from headwise.diagnosis.checks.stated_uses import is_for_chunks
 from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.faults import FAULT, WARNING
+from headwise.diagnosis.plans.decoding_plans import looking_back, with_room
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["remember"]
@@ -85,7 +84,7 @@ def remember(exams: Sequence[Examination]) -> None:
             # who decodes need not ask each step for it
             suspects = [replace(suspect, severity="note") for suspect in suspects]
         if any(suspect.kind == "cache-lost" for suspect in suspects):
-            roomy = with_room(variant)
+            roomy = with_room(variant, TOKENS)
             if roomy is not None and _is_right(_decoder(exam, roomy), exam):
                 # how many tokens are kept is a number that who builds it gives
                 exam.examined["cache"] = True

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +17,7 @@ from headwise.diagnosis.distance import distance
 from headwise.diagnosis.plans.mask_variants import looks_back
 from headwise.recording import Budget, tensors
 
-__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "guess_of", "kept", "looking_back", "may_keep", "with_room"]
+__all__ = ["CUTS", "TOKENS", "Breach", "Kept", "breach_of", "guess_of", "kept", "may_keep"]
 
 # one after the other; a prompt, then one after the other; in two parts
 CUTS = ((3, 1, 1), (1, 1, 1, 1, 1), (3, 2))
@@ -95,7 +93,11 @@ def kept(decoder: Decoder) -> Kept:
         breaches = _breaches(decoder, way)
         if not breaches:
             return Kept(way, (), names)
-        if any(_is_for_a_mask(decoder, breach) for breach in breaches) or is_read_alone(decoder, way, step):
+        if (
+            any(_is_for_a_mask(decoder, breach) for breach in breaches)
+            or is_read_alone(decoder, way, step)
+            or _is_of_segments(decoder, way, step)
+        ):
             names = names or (way.name,)
             continue
         working.append((way, breaches))
@@ -138,33 +140,6 @@ def guess_of(decoder: Decoder, breach: Breach) -> str:
     return "" if is_told and run is not None and looks_back(run) else "cache"
 
 
-def with_room(plan: Plan) -> Plan | None:
-    """The plan with each number that a class has by itself, of one and more, larger by a sequence; None: no such."""
-    built = parameters(plan.target) if isinstance(plan.target, type) else []
-    defaults = {
-        parameter.name: plan.init.get(parameter.name, parameter.default)
-        for parameter in built
-        if parameter.default is not EMPTY
-    }
-    larger = {name: number + TOKENS for name, number in defaults.items() if type(number) is int and number > 0}
-    return replace(plan, init={**plan.init, **larger}) if larger else None
-
-
-def looking_back(plan: Plan) -> Plan | None:
-    """The plan with the flag on by which a target looks back only; None: it has none that is off."""
-
-    def off(arguments: list[inspect.Parameter], options: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            parameter.name: True
-            for parameter in arguments
-            if "causal" in parameter.name and options.get(parameter.name, parameter.default) is False
-        }
-
-    built = parameters(plan.target) if isinstance(plan.target, type) else []
-    init, call = off(built, plan.init), off(parameters(callee(plan.target)), plan.call)
-    return replace(plan, init={**plan.init, **init}, call={**plan.call, **call}) if init or call else None
-
-
 def _placed(decoder: Decoder) -> Any:
     """The plan, with a number for the layer where a cache asks for it."""
     plan = decoder.plan
@@ -202,6 +177,21 @@ def _is_for_a_mask(decoder: Decoder, breach: Breach) -> bool:
         return False
     values = [marks for marks in attention.context.given if marks is not None and marks.kind == "token"][-1:]
     return any(bool((marks.arrays["t"] < 0).any()) for marks in values)
+
+
+def _is_of_segments(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:
+    """Whether a state without an axis of tokens is handed on as it should be where a segment is one token long: longer
+    segments are to be handed over whole (Infini-attention, arXiv:2404.07143, section 2).
+    """
+    if way.pick is None or holds_tokens(decoder, way, step):
+        return False
+    for symbol in decoder.plan.symbols:
+        if symbol.meaning == "parameter" and not symbol.equals and symbol.fixed is None:
+            single = replace(decoder, sizes={**decoder.sizes, symbol.name: 1}, wholes={})
+            short = single.parts(way, (3, 1))
+            if short.error is None and _depends(single, way, short) and not _breaches(single, way):
+                return True
+    return False
 
 
 def _keeps(decoder: Decoder, way: CacheProtocol, step: Decoded) -> bool:

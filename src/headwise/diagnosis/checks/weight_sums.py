@@ -69,6 +69,9 @@ def _wrong_axis(run: Run, attention: AttentionOps, softmax: MarkedOp) -> list[Su
     if softmax.pair is None:
         return []
     axis, value = attention.key_axis(softmax), softmax.value
+    if softmax.pair.arrays[attention.keys].unique().numel() == 1:
+        # along which axis the keys lie is not known
+        return []
     if axis is None or value is None:
         return [Suspect("softmax-axis-merged", softmax.span)]
     made = value.exp() if softmax.last == "log_softmax" else value

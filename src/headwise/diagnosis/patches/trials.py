@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from headwise.diagnosis.check_runner import CheckRunner, failures_of
 from headwise.diagnosis.coverage import Missed, as_plain
 from headwise.diagnosis.faults import fault_of
 from headwise.diagnosis.faults.fault import FAULT, WARNING
@@ -15,7 +16,7 @@ from headwise.recording import Budget
 from headwise.source import Edit, Edits, applied
 from headwise.wording import say
 
-__all__ = ["Again", "Effort", "LONG", "SHORT", "mended", "uncovered"]
+__all__ = ["Again", "Effort", "LONG", "SHORT", "mended", "uncovered", "with_patches"]
 
 # examines a target again with edits in its files, by what these are called; None: it cannot be loaded so
 Again = Callable[[Mapping[str, Sequence[Edit]]], Diagnosis | None]
@@ -31,6 +32,16 @@ class Effort:
 
 # a report does not wait long for patches; a mended file is worth it
 SHORT, LONG = Effort(6, 150_000), Effort(40, 1_250_000)
+
+
+def with_patches(
+    diagnosis: Diagnosis, texts: Mapping[str, str], again: Again, *, effort: Effort, lang: str
+) -> Diagnosis:
+    """A diagnosis whose findings have the patches that help, and what else shows once failing calls are mended."""
+    checks = CheckRunner()
+    for improve in (mended, uncovered):
+        diagnosis = checks("patches", diagnosis, improve, diagnosis, texts, again, effort=effort, lang=lang)
+    return replace(diagnosis, examined={**diagnosis.examined, **failures_of([checks], lang)})
 
 
 def mended(diagnosis: Diagnosis, texts: Mapping[str, str], again: Again, *, effort: Effort, lang: str) -> Diagnosis:
