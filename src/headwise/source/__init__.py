@@ -8,6 +8,7 @@ from headwise.lazy_names import lazy_names
 _HOME = {
     "Code": "syntax", "Edit": "syntax", "Edits": "syntax", "Span": "spans", "UserCode": "spans",
     "alias_after": "lookup", "applied": "syntax", "assigned": "methods", "assigned_pairs": "lookup",
+    "axis_of": "lookup",
     "bound_to": "lookup", "characters": "syntax", "code_at": "syntax",
     "constructors": "methods", "file_tree": "syntax", "fill_of": "lookup",
     "function_node": "syntax", "function_of": "lookup", "is_additive": "mask_meaning", "is_installed": "libraries",
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from headwise.source.libraries import is_library as is_library
     from headwise.source.lookup import alias_after as alias_after
     from headwise.source.lookup import assigned_pairs as assigned_pairs
+    from headwise.source.lookup import axis_of as axis_of
     from headwise.source.lookup import bound_to as bound_to
     from headwise.source.lookup import fill_of as fill_of
     from headwise.source.lookup import function_of as function_of

@@ -12,6 +12,7 @@ from headwise.source.syntax import Code, code_at, file_tree
 __all__ = [
     "alias_after",
     "assigned_pairs",
+    "axis_of",
     "bound_to",
     "fill_of",
     "function_of",
@@ -110,6 +111,12 @@ def option_of(name: str) -> Pick:
         yield from (argument.value for argument in getattr(node, "keywords", ()) if argument.arg == name)
 
     return pick
+
+
+def axis_of(node: ast.AST) -> Iterator[ast.expr]:
+    """The axis that a call is told, by its name or as the last of its arguments."""
+    named = [argument.value for argument in getattr(node, "keywords", ()) if argument.arg in ("dim", "axis")]
+    yield from named or [each for each in getattr(node, "args", ())[-1:] if isinstance(each, ast.Name)]
 
 
 def own_number(span: Span) -> Span | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from headwise.dataflow import ATTENTIONS, AttentionOps, Decoded, Decoder, MarkedOp, Run, chain_of
+from headwise.dataflow import ATTENTIONS, AttentionOps, Decoded, Decoder, MarkedOp, Run, chain_of, makers
 from headwise.diagnosis.caches.decoding_calls import joins
 from headwise.diagnosis.caches.law import Breach, breach_of, guess_of
 from headwise.diagnosis.caches.masks import hides, is_mask_alone, is_rectangle
@@ -51,6 +51,9 @@ def _named(decoder: Decoder, run: Run, entry: MarkedOp, breach: Breach, transpla
         kind = "causal-cache"
     elif joined is not None:
         kind, span = "cache-lost", joined.span
+    elif reached == "pair" and (made := _made_beside(run, entry, transplants)) is not None:
+        # a bias that hides nothing is of the places of queries and keys
+        kind, span = "causal-cache" if hides(run, made) else "position-cache", made.span
     elif reached == "pair" and hides(run, entry):
         kind, values = "causal-cache", {"made": "rectangle" if is_rectangle(entry) else ""}
     elif reached == "token" and entry.joint is None:
@@ -67,6 +70,15 @@ def _joined_by(run: Run, entry: MarkedOp, transplants: Transplants) -> MarkedOp 
             if transplants.is_known(op):
                 break
             if joins(op):
+                return op
+    return None
+
+
+def _made_beside(run: Run, entry: MarkedOp, transplants: Transplants) -> MarkedOp | None:
+    """What made an operand without tokens, as a mask or a bias, and is not run without a cache; None: nothing did."""
+    for tensor in entry.unmarked_inputs:
+        for op in makers(run, entry.at, tensor.number)[:1]:
+            if not transplants.is_known(op):
                 return op
     return None
 

@@ -19,7 +19,7 @@ from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.checks.projection_names import role_of
 from headwise.diagnosis.checks.untaken_branches import is_shared_elsewhere
 from headwise.diagnosis.suspects import Suspect
-from headwise.source import alias_after, written_in
+from headwise.source import alias_after, axis_of, made_at, written_in
 
 __all__ = ["TOLERANCE", "are_shares", "chooses_both_ways", "is_mutual", "sharing_suspects"]
 
@@ -99,7 +99,8 @@ def _wrong_axis(run: Run, attention: AttentionOps, softmax: MarkedOp) -> list[Su
         Suspect(
             "softmax-axis", softmax.span, {softmax.site: right},
             said={"axis": place, "was": str(_goes_over(softmax))},
-            home=written_in(run.target, softmax.span, lambda value: isinstance(value, nn.Module)),
+            home=written_in(run.target, softmax.span, lambda value: isinstance(value, nn.Module))
+            or made_at(softmax.span, softmax.operation.chain, axis_of),
         )
     ]  # fmt: skip
 

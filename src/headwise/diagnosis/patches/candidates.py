@@ -16,6 +16,7 @@ from headwise.source import Code, Edits, Span, code_at
 __all__ = ["candidates"]
 
 MOST = 4
+_NUMBER = ast.Constant | ast.UnaryOp
 
 
 def candidates(suspect: Suspect) -> tuple[Edits, ...]:
@@ -140,15 +141,17 @@ def _scale_late(code: Code, suspect: Suspect) -> Iterator[Edits]:
 
 
 def _softmax_axis(code: Code, suspect: Suspect) -> Iterator[Edits]:
-    node = code.node
+    code = code_at(suspect.home) or code
+    node = code.node.value if isinstance(code.node, ast.Assign) else code.node
+    inner = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Call) else node
+    arguments: list[ast.expr] = [each for each in getattr(inner, "args", ()) if isinstance(each, _NUMBER)]
+    places = [keyword.value for keyword in getattr(inner, "keywords", ()) if keyword.arg in ("dim", "axis")]
+    places += [*arguments[-1:], *([node] if isinstance(node, _NUMBER) else [])]
+    for axis in dict.fromkeys(("-1", str(suspect.said.get("axis", -1)))):
+        yield from ((code.edit(place, axis),) for place in places)
     if not isinstance(node, ast.Call):
         return
-    inner = node.func if isinstance(node.func, ast.Call) else node
-    places: list[ast.expr] = [keyword.value for keyword in inner.keywords if keyword.arg in ("dim", "axis")]
-    arguments = [argument for argument in inner.args if isinstance(argument, ast.Constant | ast.UnaryOp)]
-    for axis in dict.fromkeys(("-1", str(suspect.said.get("axis", -1)))):
-        yield from ((code.edit(place, axis),) for place in [*places, *arguments[-1:]])
-    if called(node) not in ("softmax", "log_softmax") and len(node.args) == 1:
+    if called(node) not in ("softmax", "log_softmax") and len(node.args) == 1 and suspect.home is None:
         yield (code.edit(node, f"{code.bracketed(node.args[0])}.softmax(dim=-1)"),)
     elif not arguments and not node.keywords and node.args:
         yield (code.edit(node.args[-1], f"{code.of(node.args[-1])}, dim=-1"),)
