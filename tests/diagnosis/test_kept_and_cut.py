@@ -231,7 +231,7 @@ class Interest(nn.Module):
     ("words", "weights", "verdict"),
     [
         ("The weights are not normalised, as in the paper.", "(w * real)", "sound"),
-        ("The weights are not normalised, as in the paper.", "w", "not examined"),
+        ("The weights are not normalised, as in the paper.", "w", "faulty"),
         ("What a user is interested in.", "(w * real)", "not examined"),
     ],
 )

@@ -322,7 +322,7 @@ class Hops(nn.Module):
         (BLOCKED, "Model", "sound"),
         (BLOCKED, "Attend", "not examined"),
         (DIVIDED, "Refine", "not examined"),
-        (MEMORY, "Hops", "not examined"),
+        (MEMORY, "Hops", "sound"),
     ],
     ids=[
         "a learned key",

@@ -100,7 +100,9 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
     names = tuple(name for name in names if call_role(name) in AMBIGUOUS and name not in flags)
     numbered |= {name: "lengths" for name in names if _is_used(tree, name, by_name, DEEPEST, _ends_tokens)}
     names = tuple(name for name in names if name not in numbered)
-    unknown = (name for name in (*names, *flags) if call_role(name) in ("", "flag"))
+    # of what is added up along the tokens, each tells how many came before
+    counted = {name for name in names if _is_used(tree, name, by_name, DEEPEST, _adds_up)}
+    unknown = (name for name in (*names, *flags) if call_role(name) in ("", "flag") and name not in counted)
     out = numbered | {name: "mask" for name in unknown if _is_used(tree, name, by_name, DEEPEST, is_used_as_mask)}
     return out | {name: "" for name in names if _is_in_layer(tree, name, by_name)}
 
@@ -211,6 +213,19 @@ def _ends_tokens(tree: ast.AST, name: str) -> bool:
             is_asked = isinstance(node.ops[0], ast.Lt | ast.Gt) and _are_places(below, places)
             if is_asked and _laid_out(end) == name:
                 return True
+    return False
+
+
+def _adds_up(tree: ast.AST, name: str) -> bool:
+    """Whether sums of a parameter are made from its first entry to each."""
+    sums = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and last(node.func) == "cumsum"]
+    for call in sums:
+        node: ast.expr | None = call.func.value if isinstance(call.func, ast.Attribute) else None
+        node = call.args[0] if isinstance(node, ast.Name) and node.id == "torch" and call.args else node
+        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _method(node) in MOVED:
+            node = node.func.value
+        if isinstance(node, ast.Name) and node.id == name:
+            return True
     return False
 
 

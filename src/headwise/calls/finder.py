@@ -89,6 +89,10 @@ def find(
             unfit = next(iter(plans), None)
             continue
         if plans and (unfit is None or any(plan.mask for plan in plans)):
+            if not init and not call and any(failure.plan.setting == "cross" for failure in missed):
+                told = _as_told(tried_on, target, namespace, reading, (built, called), user_files)
+                if told is not None:
+                    return told
             return Found(plans, (*(failures if is_last else ()), *missed), has_nan, result.mask)
         failures = _telling(failures, missed, is_last=is_last, is_whole=bool(declared[1].freed))
     if second is not None and (found := _against_words(second, target, built)).plans:
@@ -96,6 +100,26 @@ def find(
     if unfit is not None:
         raise _unfit(declared[1].freed["_mask"], unfit)
     return Found((), _any_of(failures, target), has_nan)
+
+
+def _as_told(
+    tried_on: Any,
+    target: Any,
+    namespace: Mapping[str, Any],
+    reading: Reading,
+    signatures: tuple[list[inspect.Parameter], list[inspect.Parameter]],
+    files: Collection[str],
+) -> Found | None:
+    """What runs with keys of their own length as words say of several arguments; None: they say nothing that does."""
+    built, called = signatures
+    for told in documented_calls(target, called, built, reading):
+        if sum("S" in str(value) for value in told.values()) > 1:
+            wish = next(_wishes(checked_init(None, built), checked_call(told, called), True))
+            search = Search(tried_on, namespace, reading, wish, user_files=tuple(files), work=SHORT)
+            plans, _ = _of_target(search.run(), target, Numbers(), built)
+            if plans:
+                return Found(plans, ())
+    return None
 
 
 def _any_of(failures: tuple[Tried, ...], target: Any) -> tuple[Tried, ...]:

@@ -14,7 +14,7 @@ from headwise.calls.user_values import pinned
 
 __all__ = [
     "crossed", "divisible", "evened", "has_queries", "keeps_samples", "keeps_tokens", "lasting",
-    "pinned_to", "unbuilt_drafts", "with_own_lengths",
+    "pinned_to", "unbuilt_drafts", "with_more_keys", "with_own_lengths",
 ]  # fmt: skip
 
 # every usual number of groups of channels divides it
@@ -74,6 +74,17 @@ def with_own_lengths(plan: Plan, runs: Callable[[Plan], bool], renamed: Callable
         if names and runs(own):
             return own
     return plan
+
+
+def with_more_keys(plan: Plan, runs: Callable[[Plan], bool], renamed: Callable[[Plan], Plan]) -> Plan | None:
+    """A plan with keys of their own in which one input more is as long as they are, as their positions; None: none
+    runs.
+    """
+    for name in [name for name, value in plan.call.items() if "L" in spoken(value) and name != "_mask"][1:]:
+        longer = renamed(replace(plan, call={**plan.call, name: _with_keys(plan.call[name])}))
+        if runs(longer):
+            return longer
+    return None
 
 
 def _with_keys(value: Any) -> Any:

@@ -164,8 +164,9 @@ class Search:
                 if ran is not None:
                     beside = None if bench.is_one_length else plan_variants.crossed(ran, missed)
                     if beside is not None and ran.setting == "self" and roles.key not in roles.optional:
-                        if (turned := self._turned(draft, family)) is not None:
-                            return turned, None
+                        turned = self._turned(draft, family)
+                        if other := turned or plan_variants.with_more_keys(beside, bench.runs, bench.renamed):
+                            return other, None
                         # a triangle is of many queries, as many as keys
                         one_query = None if TRIANGLES & bench.reading.words else self._one_query(draft)
                         return (ran, beside) if one_query is None else (one_query, self._with_more(one_query) or beside)

@@ -14,8 +14,8 @@ __all__ = [
     "BATCH", "BESIDE", "SAID", "SHAPE", "SUM", "comments", "docstrings", "kind_of", "shape_alone", "shapes_in",
 ]  # fmt: skip
 
-# a shape in brackets on the line of an argument: two names or more
-SHAPE = r"\b{name}\b[^()\[\]\n]{{0,24}}[(\[]([^()\[\]\n]+)[)\]]"
+# a shape in brackets on the line of an argument, or of several between commas: two names or more
+SHAPE = r"\b{name}\b(?:[`*]*, *[`*]*\w+)*[^()\[\]\n]{{0,24}}[(\[]([^()\[\]\n]+)[)\]]"
 # the same, where nothing but a sign and a type stands between
 SAID = (
     r"\b{name}\b[`*]*\s*(?:\([^()\n]*\))?\s*(?::|=|-|of shape|has shape)\s*"

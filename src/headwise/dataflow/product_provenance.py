@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from headwise.dataflow.contractions import Einsum, is_constant
-from headwise.dataflow.provenance import LOST, Marks, beside, numbered, place_of, sample_of, source_of, token
+from headwise.dataflow.provenance import LOST, Marks, beside, numbered, place_of
 
 __all__ = [
-    "as_complex",
-    "as_real",
     "contracted",
-    "embedded",
     "entrywise",
-    "fresh_features",
-    "from_places",
     "looking",
     "own_tokens",
-    "packed",
-    "pooled",
-    "recurrent",
-    "summed",
 ]
+
+# so many blocks of features of two tokens are laid side by side: each of theirs, their difference and their product
+MOST_BLOCKS = 4
 
 
 def contracted(
@@ -80,14 +72,17 @@ def _projected(joint: Einsum, a: Marks | None, b: Marks | None, shape: tuple[int
 
 def _side_by_side(t: Tensor, axis: int) -> tuple[Tensor, Tensor] | None:
     """The two tokens whose features lie one after the other along an axis, where one of them is laid beside several, as
-    where a score is computed of both (Bahdanau et al. 2014, arXiv:1409.0473); None: it is not so.
+    where a score is computed of both (Bahdanau et al. 2014, arXiv:1409.0473), and of their product and difference (Zhou
+    et al. 2018, arXiv:1706.06978, section 4.3); None: it is not so.
     """
-    first, last = t.narrow(axis, 0, 1), t.narrow(axis, -1, 1)
-    is_of_two = bool(((t == first) | (t == last)).all()) and int((t.diff(dim=axis) != 0).sum(axis).max()) <= 1
-    sides = [(a, b, other) for a, b in ((first, last), (last, first)) for other in range(t.ndim) if other != axis]
-    if not is_of_two or not any(is_constant(a, other) and not is_constant(b, other) for a, b, other in sides):
+    first = t.narrow(axis, 0, 1)
+    changes = (t != first).movedim(axis, 0).flatten(1).any(dim=1)
+    other = t.narrow(axis, int(changes.int().argmax()), 1)
+    is_of_two = bool(((t == first) | (t == other)).all()) and int((t.diff(dim=axis) != 0).sum(axis).max()) < MOST_BLOCKS
+    sides = [(a, b, rest) for a, b in ((first, other), (other, first)) for rest in range(t.ndim) if rest != axis]
+    if not is_of_two or not any(is_constant(a, rest) and not is_constant(b, rest) for a, b, rest in sides):
         return None
-    return first.expand_as(t), last.expand_as(t)
+    return first.expand_as(t), other.expand_as(t)
 
 
 def _paired(joint: Einsum, a: Marks, b: Marks, shape: tuple[int, ...]) -> Marks:
@@ -171,103 +166,3 @@ def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...]) -> 
                 return first
             return Marks("pair", {"x": beside(a, b), "y": beside(b, a), "h": first.arrays["f"]})
     return first
-
-
-def fresh_features(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
-    if marks is None or marks.kind != "token":
-        return LOST
-    t = marks.arrays["t"]
-    return Marks("token", {"t": t.expand(shape), "f": torch.arange(shape[-1]).expand(shape)})
-
-
-def embedded(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
-    if marks is None or marks.kind != "token":
-        return LOST
-    return Marks("token", {
-        "t": marks.arrays["t"].unsqueeze(-1).expand(shape), "f": torch.arange(shape[-1]).expand(shape),
-    })  # fmt: skip
-
-
-def from_places(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
-    """The marks of a convolution: batch first, channels second; with as many positions, each keeps its token."""
-    if marks is None or marks.kind != "token":
-        return LOST
-    channels = torch.arange(shape[1]).reshape(1, -1, *[1] * (len(shape) - 2))
-    t = marks.arrays["t"]
-    if t.shape[2:] == shape[2:] and t.shape[0] == shape[0] and is_constant(t, 1) and bool((t >= 0).any()):
-        return Marks("token", {"t": t[:, :1].expand(shape), "f": channels.expand(shape)})
-    sample = sample_of(marks.arrays["t"]).flatten(1)[:, :1]
-    source = int(source_of(marks.arrays["t"]).max())
-    places = torch.arange(max(1, torch.Size(shape[2:]).numel())).reshape(1, 1, *shape[2:])
-    samples = sample.reshape(-1, *[1] * (len(shape) - 1))
-    return Marks("token", {"t": token(source, samples, places).expand(shape), "f": channels.expand(shape)})
-
-
-def recurrent(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
-    """The marks of the states that a recurrent layer gives for each token of its input."""
-    if marks is None or marks.kind != "token":
-        return LOST
-    return Marks("token", {"t": marks.arrays["t"][..., :1].expand(shape), "f": torch.arange(shape[-1]).expand(shape)})
-
-
-def packed(function: Callable[..., Any], marks: Marks | None, args: tuple[Any, ...]) -> Marks:
-    """The marks of tokens without their padding, one after another, or padded again; padding is no token."""
-    if marks is None or marks.kind != "token":
-        return LOST
-    # padding is made of zeros
-    return marks.through(lambda array: function(array + 1, *args[1:])[0] - 1)
-
-
-def pooled(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
-    """The marks of a pooling of places, samples first and channels second, as those of a convolution; of one that
-    leaves a single place it is not known.
-    """
-    is_of_channels = marks is not None and marks.kind == "token" and is_constant(marks.arrays["t"], 1)
-    return from_places(marks, shape) if is_of_channels and prod(shape[2:]) > 1 else LOST
-
-
-def as_complex(marks: Marks | None) -> Marks:
-    """The marks of real pairs as complex numbers: their token, and the first feature of each pair."""
-    if marks is None or marks.kind != "token" or not is_constant(marks.arrays["t"], marks.arrays["t"].ndim - 1):
-        return LOST
-    return marks.through(lambda array: array[..., 0])
-
-
-def as_real(marks: Marks | None) -> Marks:
-    """The marks of complex numbers as real pairs: two features of the same token."""
-    if marks is None or marks.kind != "token":
-        return LOST
-    t, f = (marks.arrays[each].unsqueeze(-1).expand(*marks.shape, 2) for each in "tf")
-    return Marks("token", {"t": t, "f": f * 2 + torch.arange(2)})
-
-
-def summed(
-    marks: Marks | None,
-    before: tuple[int, ...],
-    after: tuple[int, ...],
-    args: Sequence[Any],
-    options: Mapping[str, Any],
-) -> Marks:
-    """The marks of a sum over axes: those that are constant along them."""
-    if marks is None or marks.kind == "lost":
-        return LOST
-    keep = len(before) == len(after)
-    named = options.get("dim", options.get("axis"))
-    named = (
-        next((argument for argument in args[1:] if isinstance(argument, int | tuple | list)), None)
-        if named is None
-        else named
-    )
-    axes = sorted({each % len(before) for each in ([named] if isinstance(named, int) else named or range(len(before)))})
-    arrays = {}
-    for name, original in marks.arrays.items():
-        array = original
-        for axis in axes:
-            same = is_constant(array, axis)
-            array = array.select(axis, 0).unsqueeze(axis)
-            if not same and name != "f":
-                array = torch.full_like(array, -1)
-        arrays[name] = (
-            array.expand([1 if a in axes else n for a, n in enumerate(before)]) if keep else array.reshape(after)
-        )
-    return Marks(marks.kind, arrays)

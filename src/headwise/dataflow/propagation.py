@@ -13,14 +13,11 @@ from torch import Tensor
 from headwise.dataflow.axis_names import RECURRENT
 from headwise.dataflow.contractions import contraction
 from headwise.dataflow.index_maps import is_movement, of_marks
-from headwise.dataflow.learned_tokens import LearnedTokens
-from headwise.dataflow.marked_operations import LIKENED, NEW, SHAPED, MarkedOp, Replaced
-from headwise.dataflow.product_provenance import (
+from headwise.dataflow.kept_provenance import (
     as_complex,
+    as_one_token,
     as_real,
-    contracted,
     embedded,
-    entrywise,
     fresh_features,
     from_places,
     packed,
@@ -28,6 +25,9 @@ from headwise.dataflow.product_provenance import (
     recurrent,
     summed,
 )
+from headwise.dataflow.learned_tokens import LearnedTokens
+from headwise.dataflow.marked_operations import LIKENED, NEW, SHAPED, MarkedOp, Replaced
+from headwise.dataflow.product_provenance import contracted, entrywise
 from headwise.dataflow.provenance import LOST, Marks, numbered
 from headwise.dataflow.summed_products import product_of, summed_product
 from headwise.dataflow.views import Views
@@ -38,6 +38,7 @@ __all__ = ["TRIANGLES", "ProvenanceTracker"]
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "pad",
                    "gather", "take_along_dim", "tril", "triu", "index_put_", "index_copy",
                    "scatter", "scatter_", "index_copy_", "index_add_"})  # fmt: skip
+CATS = frozenset({"cat", "concat", "concatenate"})
 TRIANGLES = frozenset({"tril", "triu", "tril_", "triu_"})
 SUMS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "logsumexp", "norm", "vector_norm", "prod"})
 COUNTS = frozenset({"sum", "count_nonzero"})
@@ -236,7 +237,9 @@ def _moved(function: Replaced, entry: MarkedOp, input_tensors: list[Tensor]) -> 
 
 def _moved_marks(entry: MarkedOp) -> tuple[Marks | None, ...]:
     """The marks of what an operation moves: an index that it reads says which entries, whatever it was made of."""
-    return (entry.given[0], *[None] * (len(entry.given) - 1)) if entry.last in INDEXED else entry.given
+    if entry.last in INDEXED:
+        return (entry.given[0], *[None] * (len(entry.given) - 1))
+    return as_one_token(entry.given, entry.args, entry.options) if entry.last in CATS else entry.given
 
 
 def _values(entry: MarkedOp, input_tensors: list[Tensor]) -> list[Marks]:

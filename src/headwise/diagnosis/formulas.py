@@ -25,6 +25,7 @@ from headwise.diagnosis.sensitivity import (
     sums_to_one,
     visible_in,
 )  # fmt: skip
+from headwise.diagnosis.token_weights import says_raw
 
 __all__ = [
     "has_further_terms", "is_additive", "is_biased", "is_capped", "is_decayed", "is_definition",
@@ -239,12 +240,19 @@ def is_shared_relu(observation: Observation) -> bool:
 
 
 def is_unshared(observation: Observation) -> bool:
+    """Whether weights are scores times one number; where no product of queries and keys makes these, words say so."""
+    attention = observation.attention
+    if attention.scores is None and not says_raw(attention.context.span):
+        return False
     return _is_times(observation, torch.where(_hidden(observation), 0.0, observation.scores))
 
 
 def is_decayed(observation: Observation) -> bool:
     """Whether weights are scores times numbers that are the same for other inputs, and none below 0."""
     if observation.other is None or observation.other[0].shape != observation.scores.shape:
+        return False
+    if observation.attention.scores is None:
+        # scores of a layer of weights are shared out, or said to be raw
         return False
     pairs = ((observation.plain, observation.scores), (observation.other[1], observation.other[0]))
     if any(bool(((b.abs() <= LEAST) & (a.abs() > LEAST)).any()) for a, b in pairs):

@@ -40,6 +40,7 @@ from headwise.diagnosis.checks.parameters import (
 )
 from headwise.diagnosis.checks.plain_tensors import plain_tensors
 from headwise.diagnosis.checks.position_terms import position_suspects
+from headwise.diagnosis.checks.relative_tables import tables_from_start
 from headwise.diagnosis.checks.rotary import rotating_suspects
 from headwise.diagnosis.checks.second_generation import generation_suspects
 from headwise.diagnosis.checks.shifted_losses import shown_targets
@@ -49,10 +50,11 @@ from headwise.diagnosis.checks.state_dict import saving_suspects
 from headwise.diagnosis.checks.step_methods import step_methods
 from headwise.diagnosis.checks.subsampled_lengths import unscaled_lengths
 from headwise.diagnosis.checks.table_columns import mixed_columns
+from headwise.diagnosis.checks.token_padding import visible_pads
 from headwise.diagnosis.checks.training_step import step_suspects
 from headwise.diagnosis.checks.unread_parts import unread_parts
 from headwise.diagnosis.checks.unused_projections import discarded
-from headwise.diagnosis.checks.visible_padding import visible_padding, visible_pads
+from headwise.diagnosis.checks.visible_padding import visible_padding
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.one_run import ANY, WHOLE
@@ -230,7 +232,7 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
         out += exam.checks.all("second call", run.fact, generation_suspects, run)
         out += exam.checks.all("causal", run.fact, window_suspects, run)
         out += exam.checks.all("inputs", run.fact, shown_targets, run, free)
-    for of_positions in (rotating_suspects, position_suspects, mixed_columns, crossed_positions):
+    for of_positions in (rotating_suspects, position_suspects, tables_from_start, mixed_columns, crossed_positions):
         out += exam.checks.all("rotation", run.fact, of_positions, run, free)
     return out
 

@@ -92,9 +92,15 @@ def terms_of(run: Run, attention: AttentionOps) -> set[int]:
         for tensor in total.inputs
         for op in chain_of(run, total.at, tensor.number)
         if op.name in SUMS and op.outputs and op.outputs[0].shape == total.outputs[0].shape
+        if not any(_is_zero(operand) for operand in op.inputs)
     }
     every = {sum(map(is_scores, attention.path)), 2, 1 + len(nested | {entry.at for entry in sums})}
     return every - {0, 1} if sums else set()
+
+
+def _is_zero(operand: TensorSeen) -> bool:
+    """Whether nothing is in what terms are added to, as at the start of a loop."""
+    return operand.value is not None and not bool(operand.value.any())
 
 
 def _sources(t: Tensor) -> tuple[int, ...]:

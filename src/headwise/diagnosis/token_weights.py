@@ -30,8 +30,9 @@ from headwise.dataflow import (
     value_of,
 )
 from headwise.recording import Site
+from headwise.source import Span
 
-__all__ = ["NOTHING", "StandIns", "WeighedSum", "hidden_share", "is_in_order", "weighed", "weighed_sums"]
+__all__ = ["NOTHING", "StandIns", "WeighedSum", "hidden_share", "is_in_order", "says_raw", "weighed", "weighed_sums"]
 
 # what is added to a divisor so that it is not 0 keeps the sum of the weights this near 1
 NEAR = 1e-3
@@ -108,9 +109,14 @@ def _says(total: TokenSum, words: re.Pattern[str]) -> bool:
     return span is not None and words.search("".join(linecache.getlines(span.file))) is not None
 
 
+def says_raw(span: Span | None) -> bool:
+    """Whether the file of a place says that weights are not normalised on purpose."""
+    return span is not None and RAW.search("".join(linecache.getlines(span.file))) is not None
+
+
 def _raw(run: Run, total: TokenSum) -> WeighedSum | None:
     """A sum by one raw weight of each token; None: it is none."""
-    if reader(run, total) is not None or not _says(total, RAW):
+    if reader(run, total) is not None or not says_raw(total.product.span):
         return None
     have_features = [
         marks is not None and marks.shape[-1:] != (1,) and len(marks.arrays["f"].unique()) > 1

@@ -44,7 +44,9 @@ def _weights(run: Run) -> list[Suspect]:
     """Weights that no softmax makes."""
     for attention in attentions(run):
         names = {entry.last for entry in attention.path}
-        maker = next((entry for entry in reversed(attention.path) if entry.last in SINGLE), None)
+        # what bends the features that scores are made of makes no weights of them
+        made = max((entry.at for entry in attention.path if entry.joint is not None), default=-1)
+        maker = next((each for each in reversed(attention.path) if each.last in SINGLE and each.at > made), None)
         if attention.fused or attention.softmax is not None or maker is None or names & {"exp", "exp_"}:
             continue
         return [_note("softmax-alternative", maker.span, {"name": maker.last.rstrip("_")})]

@@ -26,6 +26,10 @@ MEANT = re.compile(
     r"same (block|layer|weights)|共享|同一(层|组权重)",
     re.IGNORECASE,
 )
+# what says that they do not
+OWN = re.compile(
+    r"\b(own|separate|independent|different|distinct) (set of )?(weights|parameters)|各自的(权重|参数)", re.I
+)
 
 
 def shared_layers(run: Run) -> list[Suspect]:
@@ -86,7 +90,8 @@ def _is_meant(kind: type) -> bool:
     try:
         tree = file_tree(inspect.getsourcefile(kind) or "")
         docstring = (tree and ast.get_docstring(tree)) or ""
-        return MEANT.search(inspect.getsource(kind) + docstring) is not None
+        text = inspect.getsource(kind) + docstring
+        return MEANT.search(text) is not None and OWN.search(text) is None
     except (OSError, TypeError):
         return True
 

@@ -7,20 +7,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headwise.calls import Plan
 from headwise.dataflow import LAYERS, SOFTMAXES, AttentionOps, Run, allowed_by, attentions, axes_of, find_pattern
 from headwise.diagnosis.checks.joined_padding import is_mask, pooled_at
 from headwise.diagnosis.checks.mask_arguments import withheld
-from headwise.diagnosis.checks.padding import Padding, changed_tokens, meets_scores, paddings
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.divergence import Left, divergences, of_hidden, of_shorter
-from headwise.diagnosis.suspects import Change, Suspect, both
+from headwise.diagnosis.suspects import Change, Suspect
 from headwise.source import Span
 
-__all__ = ["are_hidden", "visible_padding", "visible_pads"]
+__all__ = ["NEAR", "PADS", "are_apart", "are_hidden", "padding_suspects", "shown_later", "visible_padding"]
 
 # what lays entries beside those of a mask
 LAYS = frozenset({"pad", "cat", "concat", "concatenate", "roll"})
@@ -61,11 +60,11 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
             return [Suspect("padding-pooled", pooled, said={"how": "hidden", "name": name}, proved=True)]
         values = {"name": name, "leak": "100%"}
         return [Suspect("mask-inverted" if is_turned else "padding-attended", place, said=values, proved=True)]
-    if suspects := _shown_later(run, name, hidden):
+    if suspects := shown_later(run, name, hidden):
         return suspects
     has_tokens = run.output is not None and length in run.output.shape
-    suspects = [] if has_tokens else _suspects(run, again, name, of_hidden(hidden), "hidden")
-    return suspects or _without_padding(plan, rerun, name, letter, length, _differ(run, again, of_hidden(hidden)))
+    suspects = [] if has_tokens else padding_suspects(run, again, name, of_hidden(hidden), "hidden")
+    return suspects or _without_padding(plan, rerun, name, letter, length, are_apart(run, again, of_hidden(hidden)))
 
 
 def are_hidden(plan: Plan, rerun: Callable[..., Run]) -> bool:
@@ -131,7 +130,7 @@ def _without_padding(
         return again
 
     padded, alone = changed(is_trimmed=False), changed(is_trimmed=True)
-    return _suspects(padded, alone, name, of_shorter(PADS), "trimmed", lambda: is_seen)
+    return padding_suspects(padded, alone, name, of_shorter(PADS), "trimmed", lambda: is_seen)
 
 
 def _hiding_last(plan: Plan, mask: Tensor, length: int, *, is_trimmed: bool) -> Tensor:
@@ -147,30 +146,7 @@ def _hiding_last(plan: Plan, mask: Tensor, length: int, *, is_trimmed: bool) -> 
     return out.narrow(axis, 0, length - PADS).contiguous() if is_trimmed else out
 
 
-def visible_pads(exam: Any, free: Run) -> list[Suspect]:
-    """The same where the mask is made of token numbers: proved by a run without the padding."""
-    for padding in paddings(free):
-        if not meets_scores(free, padding.entry) or free.named[padding.name].shape[1] <= PADS:
-            continue
-        padded, alone = (
-            exam.run(change=changed_tokens(exam, padding, way))
-            for way in (_padded(padding.number), lambda tokens: tokens[:, :-PADS].contiguous())
-        )
-        hidden = torch.zeros(free.named[padding.name].shape, dtype=torch.bool)
-        hidden[:, -PADS:] = True
-        suspects = [] if padded.failure is not None else _shown_later(padded, padding.name, hidden)
-
-        def is_seen(padding: Padding = padding, padded: Run = padded) -> bool:
-            row = both(changed_tokens(exam, padding, _padded(padding.number)), _with_other_row(padding.number))
-            moved: Run = exam.run(change=row)
-            return _differ(padded, moved, lambda a, b: (a, b) if a.shape == b.shape else None)
-
-        if suspects := suspects or _suspects(padded, alone, padding.name, of_shorter(PADS), "trimmed", is_seen):
-            return suspects
-    return []
-
-
-def _shown_later(run: Run, name: str, hidden: Tensor) -> list[Suspect]:
+def shown_later(run: Run, name: str, hidden: Tensor) -> list[Suspect]:
     """An attention among tokens of an argument that sees those which one before it hides. hidden: (batch, tokens).
 
     Where the same line hid them, its caller is to blame.
@@ -201,17 +177,7 @@ def _called_at(attention: AttentionOps) -> Span:
     return chain[-1] if chain else attention.context.span
 
 
-def _padded(number: int) -> Callable[[Tensor], Tensor]:
-    """The last tokens are padding."""
-
-    def padded(tokens: Tensor) -> Tensor:
-        tokens[:, -PADS:] = number
-        return tokens
-
-    return padded
-
-
-def _suspects(
+def padding_suspects(
     run: Run, again: Run, name: str, left: Left, how: str, is_seen: Callable[[], bool] = lambda: False
 ) -> list[Suspect]:
     """What brings hidden tokens of an argument into an output that has none. again: with others in their place, or
@@ -270,19 +236,7 @@ def _others(tokens: Tensor, hidden: Tensor) -> Tensor:
     return torch.where(hidden, following, tokens)
 
 
-def _differ(run: Run, again: Run, left: Left) -> bool:
+def are_apart(run: Run, again: Run, left: Left) -> bool:
     """Whether two runs give other results for the tokens that are left."""
     results = None if run.output is None or again.output is None else left(run.output, again.output)
     return results is not None and NEAR < distance(*results) < math.inf
-
-
-def _with_other_row(number: int) -> Change:
-    """A change of the row that a table of embeddings has for a token number."""
-
-    def change(target: Any, _: dict[str, Any]) -> None:
-        for module in target.modules() if isinstance(target, nn.Module) else ():
-            if isinstance(module, nn.Embedding) and number < module.num_embeddings:
-                with torch.no_grad():
-                    module.weight[number] += 1.0
-
-    return change

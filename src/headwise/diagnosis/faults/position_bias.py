@@ -111,6 +111,38 @@ FAULTS = (
         ),
     ),
     Fault(
+        "relative-table-start", FAULT, "law",
+        SELF(
+            (
+                "        self.dropout = nn.Dropout(0.1)\n",
+                "        self.dropout = nn.Dropout(0.1)\n"
+                "        self.far = nn.Linear(self.head_dim, self.head_dim)\n"
+                "        place = torch.arange(63, -64, -1.0)[:, None]\n"
+                '        self.register_buffer("table", (place * 0.1 ** torch.arange(self.head_dim)).sin())\n',
+            ),
+            (
+                "scores = scores / math.sqrt(self.head_dim)",
+                "count = x.shape[1]\n"
+                "        table = self.table[: 2 * count - 1]\n"
+                "        by_place = nn.functional.pad(q @ self.far(table).transpose(0, 1), (1, 0)).flatten(2)\n"
+                "        by_place = by_place.unflatten(2, (-1, count))[:, :, 1:].flatten(2).unflatten(2, (count, -1))\n"
+                "        scores = (scores + by_place[..., :count]) / math.sqrt(self.head_dim)",
+            ),
+            at="table = self.table",
+        ),
+        Words(
+            "The first {was} of the {near} rows of a table of distances are read, and not those around its middle.",
+            "The middle row is that of distance 0: each pair reads the row of another distance, and which one depends "
+            "on how many tokens there are.",
+            "Read the rows around the middle: table[middle - length + 1 : middle + length].",
+        ),
+        Words(
+            "读的是距离表 {near} 行中的前 {was} 行，而不是中间的那些行。",
+            "中间一行是距离 0 的：每一对 token 读到的是别的距离的行，而且是哪一行取决于 token 的个数。",
+            "读中间的那些行：table[middle - length + 1 : middle + length]。",
+        ),
+    ),
+    Fault(
         "offsets-share-bias", FAULT, "law",
         OFFSETS(("offsets[0] * (2 * window - 1) + offsets[1]", "offsets[0] + offsets[1]")),
         Words(
