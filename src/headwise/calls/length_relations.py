@@ -72,11 +72,15 @@ def covered_sides(plan: Plan, height: int, width: int) -> Iterator[Plan]:
     behind all strides.
     """
     free, inputs = free_of(plan), inputs_of(plan)
+    patch = next((name for name, size in plan.sizes(-1).items() if size == height == width and name in free), "")
+    small = tuple(replace(s, is_small=True) if s.name == patch else s for s in plan.symbols)
+    if patch and {"h", "w"} <= set(free):
+        # an image is of whole patches
+        yield bound_to(replace(plan, symbols=small), {"h": f"n*{patch}", "w": f"m*{patch}"})
     larger = {"h": f"n+{height}", "w": f"t+{width}"}
     if sides := {name: each for name, each in larger.items() if name in free}:
         yield bound_to(plan, sides)
     images = [name for name, symbol in free.items() if init_role(symbol.said or name) == "image"]
-    patch = next((name for name, size in plan.sizes(-1).items() if size == height == width and name in free), "")
     if len(images) == 2 and patch and patch not in images:
         # an image that a class is built for is of whole patches
         yield bound_to(plan, {images[0]: f"n*{patch}", images[1]: f"m*{patch}"})

@@ -27,6 +27,7 @@ NORM = re.compile(r"normalized_shape=\[(\d+)\].*got input of size\s*\[(?:\d+, )*
 CHANNELS = re.compile(r"to have \d+ channels|running_mean should contain|number of channels in input")
 CONVOLUTION = re.compile(r"to have (\d+) channels, but got (\d+) channels")
 GROUPS = re.compile(r"weight of shape \[(\d+)\] and input of shape \[\d+, (\d+)")
+CELL = re.compile(r"hidden\d has inconsistent hidden_size: got (\d+), expected (\d+)")
 HIDDEN = re.compile(r"Expected hidden(?:\[\d\])? size \((?:\d+, )*(\d+)\), got \[(?:\d+, )*(\d+)\]")
 STATISTICS = re.compile(r"running_mean should contain (\d+) elements not (\d+)")
 
@@ -49,6 +50,8 @@ def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> l
         for name, value in plan.call.items()
         if isinstance(value, list) and len(value) >= abs(axis) + (axis > 0) and _size(value[axis], sizes) == have
     ]
+    if CELL.search(str(error)):
+        return [*_in_tuples(plan, have, need, sizes)]
     if not fitting:
         return [*_joined(plan, have, need, sizes), *_wider(plan, need - have, sizes), *_behind_convolutions(plan)]
     width = expression_of(need, plan, sizes)
@@ -68,6 +71,16 @@ def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> l
             # places that are as many as channels are would be told from them by nothing
             out.append(replace(plan, call=call))
     return [*out, *_as_one(plan, have, need, sizes)]
+
+
+def _in_tuples(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
+    """The plans in which states of a cell, alone or in pairs, are as wide as it takes them."""
+    width = expression_of(need, plan, sizes)
+    for name, value in plan.call.items():
+        parts = value.get("_tuple", []) if isinstance(value, Mapping) else [value]
+        if parts and all(isinstance(part, list) and _size(part[-1], sizes) == have for part in parts):
+            wider = [[*part[:-1], width] for part in parts]
+            yield replace(plan, call={**plan.call, name: wider[0] if isinstance(value, list) else {"_tuple": wider}})
 
 
 def _beside_weights(plan: Plan, text: str, sizes: Mapping[str, int]) -> list[Plan]:
@@ -224,4 +237,6 @@ def told_widths(text: str) -> tuple[int, int] | None:
         return int(match[2]), int(match[1])
     if match := PRODUCT.search(text):
         return int(match[2]), int(match[1])
+    if match := CELL.search(text):
+        return int(match[1]), int(match[2])
     return None
