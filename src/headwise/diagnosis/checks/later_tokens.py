@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import MarkedOp, Run, attentions, place_of, source_of
+from headwise.dataflow import MarkedOp, Run, attentions, makers, place_of, source_of
 from headwise.diagnosis.checks.built_layers import built_at
 from headwise.diagnosis.checks.whole_models import attends_back, query_and_key_sources
 from headwise.diagnosis.suspects import Suspect
@@ -61,8 +61,10 @@ def later_tokens(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         if _is_changed_before(entry, changed_entry, source, last):
             lines = "".join(linecache.getlines(entry.span.file))
             is_meant = entry.last not in MOVING or MEANT.search(lines) is not None
-            home = built_at(run, entry.operation.module)
-            return [] if is_meant else [Suspect("later-tokens-read", entry.span, home=home, proved=True)]
+            padded = [op for op in makers(run, entry.at, entry.inputs[0].number)[:1] if op.last == "pad"]
+            home = None if padded else built_at(run, entry.operation.module)
+            span = padded[0].span if padded else entry.span
+            return [] if is_meant else [Suspect("later-tokens-read", span, home=home, proved=True)]
     return []
 
 

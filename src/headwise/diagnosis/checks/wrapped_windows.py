@@ -97,9 +97,19 @@ def _mask_of(run: Run, attention: AttentionOps, *, is_exchanged: bool) -> Marked
     for entry in (op for op in reversed(attention.path) if op.joint is None):
         chain = list(made_from(run, [entry]))
         if chain and not any(id(each) in learned for maker in chain for each in maker.tensors):
-            copy = next((maker for maker in chain if maker.last in COPIES), None) if is_exchanged else None
+            copies = [*_splits(attention, entry), *(maker for maker in chain if maker.last in COPIES)]
+            copy = next(iter(copies), None) if is_exchanged else None
             return copy or next((maker for maker in chain if not maker.is_movement), entry)
     return None
+
+
+def _splits(attention: AttentionOps, entry: MarkedOp) -> list[MarkedOp]:
+    """What lays the scores of all samples and windows out in two axes for the operation that adds the mask."""
+    return [
+        op
+        for op in reversed(attention.path)
+        if op.at < entry.at and op.last in COPIES and len(op.outputs[0].shape) > len(op.inputs[0].shape)
+    ][:1]
 
 
 def _stand_ins(attention: AttentionOps, axes: dict[int, tuple[Tensor, Tensor]]) -> dict[Site, Callable[..., Any]]:
