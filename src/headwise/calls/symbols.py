@@ -140,10 +140,13 @@ def named(init: Mapping[str, Any], call: Mapping[str, Any], symbols: Mapping[str
     ]
     wanted += [name for name, symbol in symbols.items() if symbol.fixed is not None]
     used: dict[str, Named] = {}
+    ahead: set[str] = set()
 
     def use(name: str) -> None:
-        if name in used or name not in every:
+        # what is made of itself has no size, and what it is built with fails by that
+        if name in used or name in ahead or name not in every:
             return
+        ahead.add(name)
         for base in spoken(every[name].equals):
             use(base)
         used[name] = every[name]

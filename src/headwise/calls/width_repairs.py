@@ -50,8 +50,9 @@ def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> l
         for name, value in plan.call.items()
         if isinstance(value, list) and len(value) >= abs(axis) + (axis > 0) and _size(value[axis], sizes) == have
     ]
-    if CELL.search(str(error)):
-        return [*_in_tuples(plan, have, need, sizes)]
+    states = [*_in_tuples(plan, have, need, sizes)]
+    if states and (not fitting or CELL.search(str(error))):
+        return states
     if not fitting:
         return [*_joined(plan, have, need, sizes), *_wider(plan, need - have, sizes), *_behind_convolutions(plan)]
     width = expression_of(need, plan, sizes)
@@ -74,13 +75,12 @@ def mended(plan: Plan, error: Exception, *, declared: Collection[str] = ()) -> l
 
 
 def _in_tuples(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> Iterator[Plan]:
-    """The plans in which states of a cell, alone or in pairs, are as wide as it takes them."""
+    """The plans in which several states in one argument are as wide as a cell takes them."""
     width = expression_of(need, plan, sizes)
     for name, value in plan.call.items():
-        parts = value.get("_tuple", []) if isinstance(value, Mapping) else [value]
+        parts = value.get("_tuple", []) if isinstance(value, Mapping) else []
         if parts and all(isinstance(part, list) and _size(part[-1], sizes) == have for part in parts):
-            wider = [[*part[:-1], width] for part in parts]
-            yield replace(plan, call={**plan.call, name: wider[0] if isinstance(value, list) else {"_tuple": wider}})
+            yield replace(plan, call={**plan.call, name: {"_tuple": [[*part[:-1], width] for part in parts]}})
 
 
 def _beside_weights(plan: Plan, text: str, sizes: Mapping[str, int]) -> list[Plan]:

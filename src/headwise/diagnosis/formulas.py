@@ -29,8 +29,8 @@ from headwise.diagnosis.token_weights import says_raw
 
 __all__ = [
     "has_further_terms", "is_additive", "is_biased", "is_capped", "is_decayed", "is_definition",
-    "is_normalised_late", "is_relu", "is_scaled_otherwise", "is_shared_among_queries", "is_shared_relu",
-    "is_sharpened", "is_sigmoid", "is_sunk", "is_unshared",
+    "is_normalised_late", "is_of_nearest", "is_relu", "is_scaled_otherwise", "is_shared_among_queries",
+    "is_shared_relu", "is_sharpened", "is_sigmoid", "is_sunk", "is_unshared",
 ]  # fmt: skip
 
 DIVISIONS = frozenset({"/", "/=", "div", "div_", "true_divide"})
@@ -70,8 +70,15 @@ def _before(observation: Observation) -> list[float]:
 
 def is_scaled_otherwise(observation: Observation) -> bool:
     """Whether the scale is another than 1/√(head width): one that was judged, a learned one, or one of unit vectors."""
-    slopes = None if observation.attention.scores is None else _is_plain(observation)
+    is_of_pairs = observation.attention.scores is not None and not observation.is_pooled
+    slopes = _is_plain(observation) if is_of_pairs else None
     return slopes is not None and _is_judged(observation, slopes.slopes)
+
+
+def is_of_nearest(observation: Observation) -> bool:
+    """Whether each key has the score of the queries together, which is scaled no more."""
+    slopes = _is_plain(observation) if observation.is_pooled else None
+    return slopes is not None and is_close(observation, slopes.slopes, torch.ones_like(slopes.slopes))
 
 
 def _is_judged(observation: Observation, slopes: Tensor) -> bool:

@@ -90,6 +90,11 @@ class Observation:
         return None
 
     @property
+    def is_pooled(self) -> bool:
+        """Whether the scores are those of all queries in one for each key."""
+        return self.products[0].joint is None and self.products[0].last in POOLS
+
+    @property
     def plain(self) -> Tensor:
         """The weights as they are."""
         return self.weights[SHARES.index(1.0)]
@@ -249,7 +254,7 @@ def _pooled(attention: AttentionOps) -> MarkedOp | None:
     for entry in attention.path:
         if softmaxes and entry.at < softmaxes[0].at and entry.last in POOLS and entry.pair is not None:
             looks = entry.pair.arrays[attention.looks]
-            if bool((looks == -1).all()) and len(entry.inputs[0].shape) > looks.ndim:
+            if bool((looks == -1).all()) and tuple(entry.inputs[0].shape) != tuple(looks.shape):
                 return entry
     return None
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headwise.diagnosis.faults import FAULTS
@@ -13,7 +14,7 @@ from headwise.diagnosis.faults.fault import Fault
 from headwise.recording import Recalled, Site
 from headwise.source import Span
 
-__all__ = ["Change", "Hiding", "Scaled", "Suspect", "Undropping", "both", "together"]
+__all__ = ["Change", "Hiding", "HidingBeside", "Scaled", "Suspect", "Undropping", "both", "together"]
 
 # the place of its share among the arguments of torch's attention
 DROPPED = 4
@@ -55,6 +56,25 @@ class Hiding:
         if args[0].ndim == self.open.ndim and args[0].shape != self.open.shape:
             return self.function(*args, **options)
         return self.function(args[0].masked_fill(~self.open, float("-inf")), *args[1:], **options)
+
+
+@dataclass(frozen=True)
+class HidingBeside:
+    """A stand-in for torch's attention that hides more than its mask does. open: True where keys stay."""
+
+    function: Callable[..., Any]
+    open: Tensor
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        q, k, v, *rest = args
+        mask = options.get("attn_mask", rest[0] if rest else None)
+        if mask is None:
+            wider: Any = self.open
+        elif mask.dtype == torch.bool:
+            wider = mask & self.open
+        else:
+            wider = mask.expand(self.open.shape).masked_fill(~self.open, float("-inf"))
+        return self.function(q, k, v, *rest[1:], **{**options, "attn_mask": wider})
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def mistaken(masked: AttentionPattern, free: AttentionPattern, allowed: Tensor, 
         return "mask-after-softmax" if _loses_weight(masked, free, has_some) else ""
     if torch.allclose(masked.weights.nan_to_num(), free.weights.nan_to_num(), atol=1e-9):
         return "mask-ignored"
-    if _adds_itself(masked, visible, right):
+    if _adds_itself(masked, visible, right, before):
         return "mask-after-softmax" if _loses_weight(masked, free, has_some) else ""
     if _is_displaced(masked, allowed, before):
         return "mask-shifted"
@@ -159,11 +159,13 @@ def _is_of_rows(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> bo
     return bool((((masked.visible & before) == right) | ~right.any(dim=-1, keepdim=True)).all())
 
 
-def _adds_itself(masked: AttentionPattern, visible: Tensor, right: Tensor) -> bool:
+def _adds_itself(masked: AttentionPattern, visible: Tensor, right: Tensor, before: Tensor) -> bool:
     """Whether each token sees what the mask lets it see, and itself besides: so that no row is empty."""
     is_own = (masked.row == masked.column).expand(visible.shape)
     # of several tokens of one place, such as a state and an action, each sees itself
-    sees_own, rows = (visible & is_own).any(dim=-1), (masked.seeing.expand(visible.shape) & is_own).any(dim=-1)
+    # without the mask a token may be nearly nothing to itself
+    usable = masked.seeing.expand(visible.shape) & before
+    sees_own, rows = (visible & is_own).any(dim=-1), (usable & is_own).any(dim=-1)
     return bool((visible == (right | (is_own & visible))).all()) and bool(sees_own[rows].all())
 
 

@@ -11,13 +11,15 @@ from torch import Tensor, nn
 
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, find_pattern, made_from, place_of
 from headwise.diagnosis.checks.whole_models import words_of
-from headwise.diagnosis.suspects import Hiding, Suspect
+from headwise.diagnosis.suspects import Hiding, HidingBeside, Suspect
 from headwise.recording import Site
 
 __all__ = ["wrapped_windows"]
 
 # what gives each sample the masks of all windows
 COPIES = frozenset({"repeat", "repeat_interleave", "expand", "tile", "reshape", "view", "flatten"})
+FUSED = "scaled_dot_product_attention"
+REPEATS = frozenset({"repeat", "repeat_interleave", "tile"})
 # what has no edges: tokens of both sides are neighbours
 ENDLESS = re.compile(r"periodic|panoram|longitud|spher(e|ic)|tor(us|oid)|equirect|globe|earth|weather", re.IGNORECASE)
 
@@ -43,7 +45,8 @@ def wrapped_windows(run: Run) -> list[Suspect]:
         wrapped = _is_wrapped(sight.row, sight.column, axes)
         if bool((sight.visible & wrapped).any()) and not ENDLESS.search(words_of(type(run.target))):
             is_exchanged = _are_alike(sight.visible, ~wrapped)
-            entry = _mask_of(run, attention, is_exchanged=is_exchanged) or attention.softmax or attention.context
+            made = _mask_of(run, attention, is_exchanged=is_exchanged)
+            entry = made or (_repeated(run, attention) if is_exchanged else None) or _last(attention)
             return [Suspect("windows-wrapped", entry.span, _stand_ins(attention, axes), is_local=True)]
     return []
 
@@ -103,6 +106,16 @@ def _mask_of(run: Run, attention: AttentionOps, *, is_exchanged: bool) -> Marked
     return None
 
 
+def _last(attention: AttentionOps) -> MarkedOp:
+    return attention.softmax or attention.context
+
+
+def _repeated(run: Run, attention: AttentionOps) -> MarkedOp | None:
+    """What gives each sample the masks of all windows before torch's own attention takes them; None: nothing does."""
+    chain = made_from(run, [attention.context]) if attention.fused else ()
+    return next((maker for maker in chain if maker.last in REPEATS), None)
+
+
 def _splits(attention: AttentionOps, entry: MarkedOp) -> list[MarkedOp]:
     """What lays the scores of all samples and windows out in two axes for the operation that adds the mask."""
     return [
@@ -113,12 +126,19 @@ def _splits(attention: AttentionOps, entry: MarkedOp) -> list[MarkedOp]:
 
 
 def _stand_ins(attention: AttentionOps, axes: dict[int, tuple[Tensor, Tensor]]) -> dict[Site, Callable[..., Any]]:
-    """The softmax with tokens of opposite edges hidden from each other."""
-    softmax = attention.softmax
-    marks = None if softmax is None else softmax.given[0]
-    if softmax is None or marks is None or marks.kind != "pair":
+    """The softmax, or torch's own attention, with tokens of opposite edges hidden from each other."""
+    softmax, entry = attention.softmax, attention.context
+    if attention.fused and entry.last == FUSED and all(marks is not None for marks in entry.given[:2]):
+        q, k = (marks.arrays["t"][..., 0] for marks in entry.given[:2] if marks is not None)
+        row, column = place_of(q)[..., None].broadcast_to(*q.shape, k.shape[-1]), place_of(k)[..., None, :]
+        column = column.broadcast_to(row.shape)
+    elif softmax is not None and (marks := softmax.given[0]) is not None and marks.kind == "pair":
+        row, column = (place_of(marks.arrays[name]) for name in (attention.looks, attention.keys))
+    else:
         return {}
-    row, column = (place_of(marks.arrays[name]) for name in (attention.looks, attention.keys))
     if bool((row < 0).any() or (column < 0).any()):
         return {}
-    return {softmax.site: Hiding(softmax.function, ~_is_wrapped(row, column, axes))}
+    is_open = ~_is_wrapped(row, column, axes)
+    if softmax is None:
+        return {entry.site: HidingBeside(entry.function, is_open)}
+    return {softmax.site: Hiding(softmax.function, is_open)}

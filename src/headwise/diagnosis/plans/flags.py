@@ -209,7 +209,11 @@ def _is_fused(result: Run) -> bool:
 def _is_other(before: Run, result: Run) -> bool:
     """Whether the same scores are shared out in another way, or other keys are seen, or more or fewer of them."""
     for a, b in zip(attentions(before), attentions(result), strict=False):
-        for mine, second in ((pattern_of(a), pattern_of(b)), (a.weights, b.weights)):
+        patterns = pattern_of(a), pattern_of(b)
+        if (patterns[0] is None) != (patterns[1] is None):
+            # heads or samples see others than each other
+            return True
+        for mine, second in (patterns, (a.weights, b.weights)):
             if mine is not None and second is not None and not torch.equal(mine, second):
                 return True
     return False
