@@ -8,7 +8,7 @@ from headwise.dataflow import LEARNED, MarkedOp, Run, attentions, is_constant, s
 from headwise.diagnosis.checks.built_layers import untold_layer
 from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["arriving_nowhere"]
+__all__ = ["arriving_nowhere", "takes_samples"]
 
 
 def arriving_nowhere(run: Run, name: str, sources: set[str | None]) -> list[Suspect]:
@@ -16,7 +16,7 @@ def arriving_nowhere(run: Run, name: str, sources: set[str | None]) -> list[Susp
     of a gate which is off at first.
     """
     context = attentions(run)[0].context
-    if sources - {name} or not _takes_samples_for_tokens(context):
+    if sources - {name} or not takes_samples(context):
         return []
     return [
         Suspect(
@@ -25,7 +25,7 @@ def arriving_nowhere(run: Run, name: str, sources: set[str | None]) -> list[Susp
     ]
 
 
-def _takes_samples_for_tokens(entry: MarkedOp) -> bool:
+def takes_samples(entry: MarkedOp) -> bool:
     """Whether torch's layer is handed its tokens along what it takes for the batch, and samples along their axis."""
     layer, marks = entry.args[0] if entry.args else None, next((each for each in entry.given if each is not None), None)
     if not isinstance(layer, nn.MultiheadAttention) or marks is None or marks.kind != "token" or len(marks.shape) != 3:

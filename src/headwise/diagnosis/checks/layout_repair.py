@@ -17,6 +17,7 @@ from headwise.dataflow import (
     sample_of,
 )
 from headwise.diagnosis.checks.built_layers import untold_layer
+from headwise.diagnosis.checks.confused_samples import takes_samples
 from headwise.diagnosis.checks.head_axes import Rerun, handed, movements_of, taken_problems, untransposed_heads
 from headwise.diagnosis.checks.head_layout import LayoutProblem
 from headwise.diagnosis.checks.inputs import makings, redirected
@@ -26,6 +27,7 @@ from headwise.diagnosis.checks.untaken_branches import is_chosen
 from headwise.diagnosis.checks.windows import windows_back
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
+from headwise.source import Span
 
 __all__ = ["layout_suspects"]
 
@@ -45,6 +47,9 @@ def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
         if unmet := unmet_weights(attention):
             return [unmet]
         known_problems = taken_problems(attention)
+        are_confused = bool(known_problems) and known_problems[0].what.startswith("samples")
+        if are_confused and (built := _untold(run, attention.context)) is not None:
+            return [Suspect("batch-length-confused", attention.context.span, home=built)]
         if known_problems:
             spread = _spread(run, attention)
             suspect = spread or _inward(run, rerun, attention, number, known_problems)
@@ -61,6 +66,11 @@ def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
                 _outward(run, rerun, attention, problem) or Suspect("merge-without-transpose", place, guess="layout")
             ]
     return []
+
+
+def _untold(run: Run, entry: MarkedOp) -> Span | None:
+    """What builds torch's layer, to which samples come first all the way, if it is not told so; None: it is, or none."""
+    return untold_layer(run, entry) if takes_samples(entry) else None
 
 
 def _spread(run: Run, attention: AttentionOps) -> Suspect | None:

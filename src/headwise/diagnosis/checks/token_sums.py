@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.dataflow import TOTALS, MarkedOp, Run, TokenSum, attentions, chain_of, downstream, token_sums, value_of
+from headwise.dataflow import (
+    SOFTMAXES,
+    TOTALS,
+    MarkedOp,
+    Run,
+    TokenSum,
+    attentions,
+    chain_of,
+    downstream,
+    token_sums,
+    value_of,
+)
 from headwise.diagnosis.checks.mask_path import reached_by, uses
 from headwise.diagnosis.checks.padding import Padding, changed_tokens, padded, paddings
 from headwise.diagnosis.suspects import Change, Suspect
@@ -26,6 +39,12 @@ __all__ = ["normaliser_suspects", "unhidden_pads", "unhidden_tokens"]
 MOST = 24
 FILLS = frozenset({"masked_fill", "masked_fill_", "where"})
 MULTIPLIED = frozenset({"*", "*=", "mul"})
+
+
+# that tokens are shared out among others on purpose, as to clusters (arXiv:1511.07247) and capsules (arXiv:1710.09829)
+ASSIGNED = re.compile(
+    r"cluster|vlad|assign|capsule|rout(e|ing)|slot|expert|mixture|codebook|codeword|聚类|胶囊|路由", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -60,11 +79,35 @@ def normaliser_suspects(run: Run, rerun: Callable[..., Run], *, is_masked: bool 
     for total in totals.values():
         if weighed(run, rerun, total) is not None:
             continue
+        for softmax, axis, was in _other_axes(run, total):
+            along: StandIns = {softmax.site: partial(_along, axis=axis)}
+            if weighed(run, rerun, total, along) is not None:
+                said = {"axis": axis, "was": str(was)}
+                return [Suspect("softmax-axis", softmax.span, dict(along), said=said, proved=True)]
         for entry, name, stand_ins, is_lasting in islice(_other_sums(run, total, is_masked=is_masked), MOST):
             if weighed(run, rerun, total, stand_ins) is not None:
                 lasting = stand_ins if is_lasting else {}
                 return [Suspect("normaliser-wrong", entry.span, lasting, said={"name": name}, proved=True)]
     return []
+
+
+def _other_axes(run: Run, total: TokenSum) -> Iterator[tuple[MarkedOp, int, int]]:
+    """Each softmax that the operands of a sum come through, with each of the axes that it is not along, and its own."""
+    span = total.product.span
+    if span is None or ASSIGNED.search("".join(linecache.getlines(span.file))):
+        return
+    entries = {entry.at: entry for tensor in total.product.inputs
+               for entry in chain_of(run, total.product.at, tensor.number) if entry.last in SOFTMAXES}  # fmt: skip
+    for entry in entries.values():
+        value = entry.value
+        told = entry.options.get("dim", entry.args[1] if len(entry.args) > 1 else None)
+        if value is None or not isinstance(told, int):
+            continue
+        yield from ((entry, axis - value.ndim, told) for axis in range(1, value.ndim) if axis != told % value.ndim)
+
+
+def _along(*args: Any, axis: int, **options: Any) -> Any:
+    return torch.softmax(args[0] if args else options["input"], dim=axis)
 
 
 # a sum, what it should be, what makes it so, and whether that is right in other runs too
