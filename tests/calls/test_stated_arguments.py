@@ -219,3 +219,20 @@ def test_an_image_is_of_whole_patches_where_a_class_cuts_it_into_them():
     sizes = plan.sizes(0)
     height, width = (int(eval(str(side), {}, dict(sizes))) for side in plan.call["x"][2:])
     assert height % plan.build(sizes).cut.kernel_size[0] == width % plan.build(sizes).cut.kernel_size[0] == 0
+
+
+class Blocks(nn.Module):
+    def __init__(self, dim, heads, w):
+        super().__init__()
+        self.heads, self.w, self.qkv = heads, w, nn.Linear(dim, 3 * dim)
+
+    def forward(self, x):
+        B, T, D = x.shape
+        blocks = F.pad(x, (0, 0, 0, -T % self.w)).reshape(B, -1, self.w, D)
+        q, k, v = self.qkv(blocks).unflatten(-1, (3, self.heads, -1)).permute(3, 0, 1, 4, 2, 5)
+        y = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        return y.transpose(2, 3).reshape(B, -1, D)[:, :T]
+
+
+def test_a_window_may_be_called_as_the_side_of_an_image_is():
+    assert plans_of(Blocks) == [{"x": ["B", "L", "D"]}]

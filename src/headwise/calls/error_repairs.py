@@ -34,7 +34,10 @@ TYPE = re.compile(
 )
 PLACED = re.compile(r"takes (\d+) positional arguments but \d+ were given")
 NONE = re.compile(r"Value after \* must be an iterable|cannot unpack non-iterable")
-IDS = re.compile(r"used as indices must be|arguments? .*indices.* (?:Long|scalar types)|indices must be long", re.I)
+IDS = re.compile(
+    r"used as indices must be|requires an integer input|arguments? .*indices.* (?:Long|scalar types)"
+    r"|indices must be long", re.I,
+)  # fmt: skip
 KERNEL = re.compile(r"Kernel size: \((\d+) x (\d+)\)\. Kernel size can't be greater")
 SHAPE = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
 CHUNKS = re.compile(r"can't divide axis of length (\d+) in chunks of (\d+)")

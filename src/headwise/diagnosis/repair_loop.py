@@ -36,7 +36,7 @@ from headwise.diagnosis.checks.wrapped_windows import wrapped_windows
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.flags import is_option
 from headwise.diagnosis.plans.further_masks import taken_otherwise
-from headwise.diagnosis.plans.mask_variants import FinitePlan, FlippedPlan, looks_back, said_lines
+from headwise.diagnosis.plans.mask_variants import FinitePlan, FlippedPlan, has_other_axes, looks_back, said_lines
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import weighed_sums
 
@@ -110,6 +110,9 @@ def _suspects(exam: Examination) -> list[Suspect]:
             if variant is not None and exam.run(plan=variant).failure is None:
                 exam.plan = variant
                 return _suspects(exam)
+            if not is_sure and has_other_axes(exam.plan):
+                # it was given another one than is asked for
+                return []
         return [] if suspect is None else [suspect]
     suspects = checks.all("call", silent_suspects, run) or checks.all("heads", layout_suspects, run, exam.run)
     if suspects:

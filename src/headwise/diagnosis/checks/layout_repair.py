@@ -69,7 +69,7 @@ def layout_suspects(run: Run, rerun: Rerun) -> list[Suspect]:
 
 
 def _untold(run: Run, entry: MarkedOp) -> Span | None:
-    """What builds torch's layer, to which samples come first all the way, if it is not told so; None: it is, or none."""
+    """What builds the layer of torch to which samples come first, if nothing tells it so; None: it is told."""
     return untold_layer(run, entry) if takes_samples(entry) else None
 
 

@@ -45,6 +45,7 @@ MULTIPLIED = frozenset({"*", "*=", "mul"})
 ASSIGNED = re.compile(
     r"cluster|vlad|assign|capsule|rout(e|ing)|slot|expert|mixture|codebook|codeword|聚类|胶囊|路由", re.I
 )
+ATTENDS = re.compile(r"attention|attn|注意力", re.I)
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ def normaliser_suspects(run: Run, rerun: Callable[..., Run], *, is_masked: bool 
 def _other_axes(run: Run, total: TokenSum) -> Iterator[tuple[MarkedOp, int, int]]:
     """Each softmax that the operands of a sum come through, with each of the axes that it is not along, and its own."""
     span = total.product.span
-    if span is None or ASSIGNED.search("".join(linecache.getlines(span.file))):
+    text = "" if span is None else "".join(linecache.getlines(span.file))
+    if ASSIGNED.search(text) or not ATTENDS.search(text):
         return
     entries = {entry.at: entry for tensor in total.product.inputs
                for entry in chain_of(run, total.product.at, tensor.number) if entry.last in SOFTMAXES}  # fmt: skip

@@ -23,6 +23,7 @@ __all__ = [
     "FlippedPlan",
     "OpenPlan",
     "StandingPlan",
+    "has_other_axes",
     "TurnedPlan",
     "as_said",
     "is_shut",
@@ -152,6 +153,15 @@ def said_shapes(target: Any, name: str, *, keys: str) -> list[list[str]]:
     """The shapes that the words of a class give to an argument, in symbols. keys: the symbol of the number of keys."""
     shapes = (_in_symbols(shape, keys) for line in said_lines(target, name) for shape in _shapes(line))
     return [list(each) for each in dict.fromkeys(tuple(shape) for shape in shapes if shape)]
+
+
+def has_other_axes(plan: Plan) -> bool:
+    """Whether the words of a class give the mask of a plan, and always with another number of axes."""
+    try:
+        ranks = {len(shape) for line in said_lines(plan.target, plan.mask) for shape in _shapes(line)}
+    except (TypeError, OSError):
+        return False
+    return bool(ranks) and len(plan.call["_mask"]["shape"]) not in ranks
 
 
 def _shapes(line: str) -> Iterator[tuple[str, ...]]:
