@@ -166,14 +166,19 @@ class Boxes(nn.Module):
     def split(self, t):
         return t.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-    def forward(self, tgt, memory, query_pos, pos):
-        q, k, v = self.split(self.q(tgt + query_pos)), self.split(self.k(memory) + self.at(pos)), self.v(memory)
-        return ((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ self.split(v)).transpose(1, 2).flatten(2)
+    def forward(self, tgt, memory, query_pos, query_sine_embed, pos, hidden=None):
+        tgt = tgt + (self.q(tgt) @ self.k(tgt + query_pos).mT).softmax(-1) @ self.v(tgt)
+        q, k, v = self.split(self.q(tgt + query_pos)), self.split(self.k(memory)), self.split(self.v(memory))
+        q, k = torch.cat([q, self.split(self.at(query_sine_embed))], -1), torch.cat([k, self.split(self.at(pos))], -1)
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if hidden is not None:
+            scores = scores.masked_fill(hidden[:, None, None], -1e9)
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
 
 
 class ToldBoxes(Boxes):
     """
-    tgt, query_pos: [bs, num_queries, width]
+    tgt, query_pos, query_sine_embed: [bs, num_queries, width]
     memory, pos: [bs, hw, width]
     """
 
