@@ -52,12 +52,12 @@ def _is_looked_up(
         if tree is None:
             continue
         taken = [argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args) if argument.arg != "self"]
-        handed = {taken[at] if isinstance(at, int) and at < len(taken) else str(at): each for at, each in _handed(call)}
+        handed = {taken[at] if isinstance(at, int) and at < len(taken) else str(at): node for at, node in _handed(call)}
         # a table may be handed on too
-        known = {*tables, *(parameter for parameter, each in handed.items() if last(_bare(each)) in tables)}
-        inner = [parameter for parameter, each in handed.items() if isinstance(_bare(each), ast.Name)
-                 and last(_bare(each)) == name]  # fmt: skip
-        if any(_is_looked_up(tree, each, known, trees, depth - 1) for each in inner):
+        all_tables = {*tables, *(parameter for parameter, node in handed.items() if last(_bare(node)) in tables)}
+        inner = [parameter for parameter, node in handed.items() if isinstance(_bare(node), ast.Name)
+                 and last(_bare(node)) == name]  # fmt: skip
+        if any(_is_looked_up(tree, parameter, all_tables, trees, depth - 1) for parameter in inner):
             return True
     return False
 

@@ -86,14 +86,11 @@ def find(
         has_nan |= result.has_nan
         plans, missed = _of_target(result, target, wish.numbers, built)
         if wish.is_bare:
-            unfit = next(iter(plans), None)
+            unfit = plans[0] if plans else None
             continue
         if plans and (unfit is None or any(plan.mask for plan in plans)):
-            if not init and not call and any(failure.plan.setting == "cross" for failure in missed):
-                told = _as_told(tried_on, target, namespace, reading, (built, called), user_files)
-                if told is not None:
-                    return told
-            return Found(plans, (*(failures if is_last else ()), *missed), has_nan, result.mask)
+            result = Found(plans, (*(failures if is_last else ()), *missed), has_nan, result.mask)
+            return result if init or call else _as_told(result, tried_on, target, namespace, reading, user_files)
         failures = _telling(failures, missed, is_last=is_last, is_whole=bool(declared[1].freed))
     if second is not None and (found := _against_words(second, target, built)).plans:
         return replace(found, has_nan=has_nan or found.has_nan)
@@ -103,23 +100,25 @@ def find(
 
 
 def _as_told(
+    result: Found,
     tried_on: Any,
     target: Any,
     namespace: Mapping[str, Any],
     reading: Reading,
-    signatures: tuple[list[inspect.Parameter], list[inspect.Parameter]],
     files: Collection[str],
-) -> Found | None:
-    """What runs with keys of their own length as words say of several arguments; None: they say nothing that does."""
-    built, called = signatures
-    for told in documented_calls(target, called, built, reading):
+) -> Found:
+    """What was found, or where it fails with keys of a length of their own, what runs as words say of several."""
+    called = parameters(callee(target)) or starred(callee(target))
+    built = parameters(target) if isinstance(target, type) else []
+    is_missed = any(failure.plan.setting == "cross" for failure in result.failures)
+    for told in documented_calls(target, called, built, reading) if is_missed else ():
         if sum("S" in str(value) for value in told.values()) > 1:
             wish = next(_wishes(checked_init(None, built), checked_call(told, called), True))
             search = Search(tried_on, namespace, reading, wish, user_files=tuple(files), work=SHORT)
             plans, _ = _of_target(search.run(), target, Numbers(), built)
             if plans:
                 return Found(plans, ())
-    return None
+    return result
 
 
 def _any_of(failures: tuple[Tried, ...], target: Any) -> tuple[Tried, ...]:

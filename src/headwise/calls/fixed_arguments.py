@@ -21,7 +21,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "sine": ANGLES,
     "cosine_sine": tuple({"_tuple": [ANGLES[at], ANGLES[at]]} for at in (1, 0, 3, 2, 4, 5, 6, 7)),
     "positions": ({"_expr": "torch.arange(L)"}, {"_expr": "torch.arange(L).expand(B, L)"}, None),
-    "adjacency": ({"means": "attend", "shape": ["L", "L"]}, {"means": "attend", "shape": ["B", "L", "L"]}),
+    "adjacency": ({"means": "attend", "shape": ["B", "L", "L"]}, {"means": "attend", "shape": ["L", "L"]}),
     # three from each node, one or more into each
     "edges": ({"_expr": "torch.stack([torch.arange(3 * L) % L, torch.cat([torch.arange(1, L + 1) % L, "
                         "torch.arange(2 * L) % (L // 2 + 1)])])"},),

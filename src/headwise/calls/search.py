@@ -72,11 +72,8 @@ class Search:
         bench = self.bench
         base, missed = self._placed(*self._base(self._layouts()))
         # what is wrong however it is called shall not run by chance
-        if (
-            base is None
-            and self.wish.learns
-            and all(isinstance(bench.ran(each).error, TypeError) for each in bench.telling[:SPARE])
-        ):
+        is_open = all(isinstance(bench.ran(each).error, TypeError) for each in bench.telling[:SPARE])
+        if base is None and self.wish.learns and is_open:
             base, beyond = learned(bench.missed, self.wish, bench.reading, bench.ran, bench.learning, bench.renamed)
             bench.missed[:0] = [] if beyond is None else [beyond]
             bench.budget = Budget(LEARNING)

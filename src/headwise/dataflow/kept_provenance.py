@@ -31,13 +31,13 @@ def as_one_token(
     """The marks of what is put side by side, where it is features of tokens at the same places of several arguments, as
     of items and their categories: those of one token.
     """
-    marks = [each for each in input_marks if each is not None and each.kind == "token"]
+    marks = [mark for mark in input_marks if mark is not None and mark.kind == "token"]
     axis = options.get("dim", options.get("axis", args[1] if len(args) > 1 else 0))
-    if len(marks) < max(2, len(input_marks)) or not all(each.shape[axis] for each in marks):
+    if len(marks) < max(2, len(input_marks)) or not all(mark.shape[axis] for mark in marks):
         return input_marks
-    ends = [each.arrays["t"].narrow(axis, 0, 1) for each in marks]
+    ends = [mark.arrays["t"].narrow(axis, 0, 1) for mark in marks]
     is_of_features = all(
-        is_constant(each.arrays["t"], axis) and not is_constant(each.arrays["f"], axis) for each in marks
+        is_constant(mark.arrays["t"], axis) and not is_constant(mark.arrays["f"], axis) for mark in marks
     )
     is_beside = all(
         end.shape == ends[0].shape
@@ -47,7 +47,7 @@ def as_one_token(
     )
     if not is_of_features or not is_beside:
         return input_marks
-    return tuple(Marks("token", {**each.arrays, "t": ends[0].expand(each.shape)}) for each in marks)
+    return tuple(Marks("token", {**mark.arrays, "t": ends[0].expand(mark.shape)}) for mark in marks)
 
 
 def fresh_features(marks: Marks | None, shape: tuple[int, ...]) -> Marks:

@@ -51,9 +51,9 @@ def _named(decoder: Decoder, run: Run, entry: MarkedOp, breach: Breach, transpla
         kind = "causal-cache"
     elif joined is not None:
         kind, span = "cache-lost", joined.span
-    elif reached == "pair" and (made := _made_beside(run, entry, transplants)) is not None:
+    elif reached == "pair" and (maker := _made_beside(run, entry, transplants)) is not None:
         # a bias that hides nothing is of the places of queries and keys
-        kind, span = "causal-cache" if hides(run, made) else "position-cache", made.span
+        kind, span = "causal-cache" if hides(run, maker) else "position-cache", maker.span
     elif reached == "pair" and hides(run, entry):
         kind, values = "causal-cache", {"made": "rectangle" if is_rectangle(entry) else ""}
     elif reached == "token" and entry.joint is None:

@@ -103,12 +103,16 @@ def _of_another(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> st
     and the same, or from others.
     """
     every = torch.ones(allowed.shape[0], dtype=torch.bool)
+    own = (masked.row == masked.column) & before & masked.seeing
+    sees_itself = bool(own.any()) and bool(masked.visible[own].all())
     for problem in range(masked.weights.shape[0]):
         rows, columns = masked.row[problem], masked.column[problem]
-        visible = masked.visible[problem] & before[problem]
+        # where each token sees itself whatever the mask is, that tells nothing of it
+        usable = before[problem] & ~((rows == columns) & masked.visible[problem] & sees_itself)
+        visible = masked.visible[problem] & usable
         fits = [
-            bool(((visible == (before[problem] & allowed[sample][rows, columns]))
-                  | ~(before[problem] & allowed[sample][rows, columns]).any(dim=-1, keepdim=True)).all())
+            bool(((visible == (usable & allowed[sample][rows, columns]))
+                  | ~(usable & allowed[sample][rows, columns]).any(dim=-1, keepdim=True)).all())
             for sample in range(allowed.shape[0])
         ]  # fmt: skip
         if not any(fits):

@@ -181,11 +181,16 @@ def nudges(run: Run, path: Sequence[MarkedOp]) -> bool:
     return False
 
 
+def _is_of_truths(entry: MarkedOp) -> bool:
+    """Whether an operation gives what is true or false, as a mask does that is joined with one of token numbers."""
+    return bool(entry.outputs) and entry.outputs[0].dtype is torch.bool
+
+
 def arranged(run: Run, reached: set[int], kind: str, use: MarkedOp | None) -> Span | None:
     """Where the mask was last given its shape before it met the scores. use: what it met them in."""
     moves = [
         entry for entry in run.seen[: None if use is None else use.at]
-        if not entry.is_marked and reached & entry.taken
+        if (not entry.is_marked or _is_of_truths(entry)) and reached & entry.taken
         and (entry.is_movement or entry.name == "index" or entry.last in COPIES)
     ]  # fmt: skip
     if kind == "mask-repeat-order":

@@ -246,8 +246,8 @@ def _by_distance(attention: AttentionOps) -> bool | None:
         ):
             return None
         product = q @ k.transpose(-2, -1)
-        x = place_of(a.arrays["t"][..., :1]).expand(product.shape)
-        y = place_of(b.arrays["t"][..., 0].unsqueeze(-2)).expand(product.shape)
+        x = _places(a.arrays["t"][..., :1], -2).expand(product.shape)
+        y = _places(b.arrays["t"][..., 0].unsqueeze(-2), -1).expand(product.shape)
     else:
         joint, marks = scores.joint, scores.output_marks[0]
         if marks is None or marks.kind != "pair" or any(each is None for each in operand_marks(scores)):
@@ -255,13 +255,21 @@ def _by_distance(attention: AttentionOps) -> bool | None:
         product = torch.einsum(
             f"{joint.left},{joint.right}->{joint.out}", value_of(scores, joint.a), value_of(scores, joint.b)
         )
-        x, y = place_of(marks.arrays[attention.looks]), place_of(marks.arrays[attention.keys])
+        x, y = _places(marks.arrays[attention.looks], -2), _places(marks.arrays[attention.keys], -1)
     row, column = axis_of(x), axis_of(y)
     if product.ndim < 3 or row is None or column is None or row == column:
         return None
     product, x, y = (tensor.movedim((row, column), (-2, -1)) for tensor in (product, x, y))
     flat, x, y = (each.reshape(-1, *each.shape[-2:])[:8] for each in (product, x, y))
     return any(_depend(flat, _apart_by(x, y, width)) for width in _widths(int(max(x.max(), y.max())) + 1))
+
+
+def _places(t: Tensor, axis: int) -> Tensor:
+    """The places of tokens; of tokens that were made of several, as patches are, in the order in which they lie."""
+    if bool((t >= 0).any()):
+        return place_of(t)
+    counted = torch.arange(t.shape[axis])
+    return counted.reshape([-1 if at == axis else 1 for at in range(-t.ndim, 0)]).expand(t.shape)
 
 
 def _widths(count: int) -> list[int]:

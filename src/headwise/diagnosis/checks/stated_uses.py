@@ -18,7 +18,8 @@ __all__ = ["is_for_chunks", "is_for_halves", "may_be_empty", "trains_by_segments
 HALF = re.compile(r"\.half\(\)|\bfp16\b|\bfloat16\b|\bhalf[- ]precision\b|半精度")
 CHUNK = re.compile(
     r"\bchunk(?:s|ed|wise)?\b.*\b(?:prefill|prompt|cache|token)|\b(?:prefill|prompt|cache|token)\w*\b.*\bchunk(?:s|ed)?\b"
-    r"|\bspeculative\b|\bdraft(?:ed)? tokens?\b|\b(?:several|multiple|more|many|any number of)\b[^.]*\btokens? "
+    r"|\bany number of new tokens\b|\bprompts?\b[^.]*\b(?:in|by) (?:pieces|parts|blocks)\b|\bspeculative\b"
+    r"|\bdraft(?:ed)? tokens?\b|\b(?:several|multiple|more|many|any number of)\b[^.]*\btokens? "
     r"(?:at (?:a time|once)|per (?:step|call)|in one (?:step|call))|分段|分块预填|多个 ?token",
     re.IGNORECASE,
 )

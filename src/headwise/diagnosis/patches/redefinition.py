@@ -65,9 +65,9 @@ def _changed(texts: Mapping[str, str], edits: Mapping[str, Sequence[Edit]]) -> s
         left = {line for edit in edits.get(file, ()) for line in _lines(edit)}
         for node in _definitions(text):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-            own = left & set(range(first, (node.end_lineno or first) + 1))
-            changed |= {node.name} if own else set()
-            left -= own
+            inside = left & set(range(first, (node.end_lineno or first) + 1))
+            changed |= {node.name} if inside else set()
+            left -= inside
             named[node.name] = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
         if left:
             raise LookupError(f"lines {sorted(left)} of {file} are in no definition")
@@ -94,8 +94,8 @@ def _run(file: str, text: str, changed: Set[str], scope: dict[str, Any]) -> None
 def _flags(scope: Mapping[str, Any]) -> int:
     """The flags of the `from __future__` imports of a namespace."""
     features = [vars(__future__)[name] for name in __future__.all_feature_names]
-    held = set(map(id, scope.values()))
-    return sum(each.compiler_flag for each in features if id(each) in held)
+    ids = set(map(id, scope.values()))
+    return sum(each.compiler_flag for each in features if id(each) in ids)
 
 
 def _in_new_classes(target: nn.Module, changed: Set[str], scope: Mapping[str, Any]) -> nn.Module:
