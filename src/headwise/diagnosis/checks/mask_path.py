@@ -183,7 +183,7 @@ def nudges(run: Run, path: Sequence[MarkedOp]) -> bool:
 
 def _is_of_truths(entry: MarkedOp) -> bool:
     """Whether an operation gives what is true or false, as a mask does that is joined with one of token numbers."""
-    return bool(entry.outputs) and entry.outputs[0].dtype is torch.bool
+    return bool(entry.outputs) and str(entry.outputs[0].dtype) == "torch.bool"
 
 
 def arranged(run: Run, reached: set[int], kind: str, use: MarkedOp | None) -> Span | None:
