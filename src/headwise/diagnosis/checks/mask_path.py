@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
+import torch
+
 from headwise.dataflow import SUMS, AttentionOps, MarkedOp, Run, attentions, made_from
 from headwise.diagnosis.checks.padding import speaks_of_padding
 from headwise.source import Span, fill_of, made_at
@@ -183,7 +185,7 @@ def nudges(run: Run, path: Sequence[MarkedOp]) -> bool:
 
 def _is_of_truths(entry: MarkedOp) -> bool:
     """Whether an operation gives what is true or false, as a mask does that is joined with one of token numbers."""
-    return bool(entry.outputs) and str(entry.outputs[0].dtype) == "torch.bool"
+    return bool(entry.outputs) and entry.outputs[0].dtype == torch.bool
 
 
 def arranged(run: Run, reached: set[int], kind: str, use: MarkedOp | None) -> Span | None:
