@@ -23,7 +23,7 @@ DOCS = sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("docs/**/*.md"))
 MODULES = sorted(
     ".".join(("headwise", *file.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__")
     for file in SRC.rglob("*.py")
-    if file.name != "__main__.py"
+    if file.name != "__main__.py" and ">>>" in file.read_text(encoding="utf-8")
 )
 
 

@@ -74,7 +74,38 @@ def test_what_a_decorator_registers_is_registered_once(module):
 def test_an_edit_outside_of_all_definitions_is_not_run(module):
     text = "".join(linecache.getlines(module.__file__))
     edit = Edit(2, 0, 2, 0, "raise SystemExit\n")
-    block = redefined(module.Attend, vars(module), {module.__file__: text}, {module.__file__: [edit]})
-    with pytest.raises(LookupError, match=r"lines \[2\] of .* are in no definition"):
+    block = redefined(module.Attend, vars(module), text, [edit])
+    with pytest.raises(LookupError, match=r"lines \[2\] are in no definition"):
         block.__enter__()
     assert "".join(linecache.getlines(module.__file__)) == text
+
+
+KEPT = """
+KINDS = {{}}
+
+
+class Kept(nn.Module):
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        KINDS[cls.__name__] = cls
+{used}
+
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        KEPT.format(used="") + UNSCALED.replace("(nn.Module)", "(Kept)"),
+        "CALLS = []\n" + UNSCALED.replace("    def __init__", "    CALLS.append(1)\n\n    def __init__", 1),
+        UNSCALED + "\n\nKINDS = {'plain': Attend}\n",
+    ],
+    indirect=True,
+    ids=["a base that hears of its classes", "a statement of the class", "a table of classes"],
+)
+def test_what_a_definition_does_besides_is_done_once(module):
+    before = {name: list(value) for name, value in vars(module).items() if name in ("CALLS", "KINDS")}
+    (fault,) = hw.doctor(module.Attend).faults
+    assert (fault.kind, fault.patch) == ("scale-missing", "")
+    assert {name: list(getattr(module, name)) for name in before} == before
+    assert all(kind is module.Attend for kind in getattr(module, "KINDS", {}).values() if kind.__name__ == "Attend")

@@ -45,6 +45,8 @@ OF_TORCH = """mask = None
         if self.shift > 0:
             mask = self.kept(H, W){copied}[:, None]
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"""
+PLACED = OF_TORCH.replace("attn_mask=mask", "mask, 0.0")
+NAMED = OF_TORCH.replace("(q, k, v,", "(query=q, key=k, value=v,")
 BY_HAND = """scores = q @ k.mT * q.shape[-1] ** -0.5
         if self.shift > 0:
             mask = self.kept(H, W)[:, None]
@@ -58,10 +60,19 @@ BY_HAND = """scores = q @ k.mT * q.shape[-1] ** -0.5
     [
         (OF_TORCH.format(copied=".repeat_interleave(B, dim=0)"), "mask = self.kept"),
         (OF_TORCH.format(copied=".repeat(B, 1, 1)"), ""),
+        (PLACED.format(copied=".repeat_interleave(B, dim=0)"), "mask = self.kept"),
+        (NAMED.format(copied=".repeat_interleave(B, dim=0)"), "mask = self.kept"),
         (BY_HAND.format(axes="-1, B", wide="[:, None]"), "scores = scores.view(-1, B"),
         (BY_HAND.format(axes="B, -1", wide=""), ""),
     ],
-    ids=["torch, each mask B times", "torch, all masks B times", "windows first", "samples first"],
+    ids=[
+        "torch, each mask B times",
+        "torch, all masks B times",
+        "by place",
+        "by name",
+        "windows first",
+        "samples first",
+    ],
 )
 def test_masks_of_other_windows_are_told_where_masks_or_scores_are_laid_out(attention, line, tmp_path):
     source = HEAD + WINDOWS.replace("{attention}", attention)
@@ -90,8 +101,9 @@ def test_a_pool_of_several_branches_shares_over_the_tokens_of_each(axis, kinds):
     assert blamed_in(source, "Bags") == [(kind, line_of(source, "weights = torch")) for kind in kinds]
 
 
-def test_tokens_that_are_shared_out_among_clusters_are_left():
-    source = HEAD + BRANCHES.replace("{axis}", "1").replace("Gated attention over the instances", "Soft clusters")
+@pytest.mark.parametrize("words", ["Soft clusters of the tokens.", "Tokens are pooled softly to fewer ones."])
+def test_tokens_that_are_shared_out_among_others_are_left(words):
+    source = HEAD + BRANCHES.replace("{axis}", "1").replace("Gated attention over the instances of a bag.", words)
     assert blamed_in(source, "Bags") == []
 
 

@@ -303,6 +303,8 @@ class Layers(nn.Module):
     [
         ("Layers with their own weights; the head is shared by all of them.", ["layers-shared"]),
         ("Layers that share their weights.", []),
+        ("All layers share their weights, where others have separate parameters for each layer.", []),
+        ("The same block at each step; only the embeddings of steps have their own parameters.", []),
     ],
 )
 def test_layers_with_weights_of_their_own_are_not_one_whatever_else_is_shared(words, kinds, tmp_path):
@@ -332,3 +334,27 @@ class Reader(nn.Module):
 
 def test_tokens_behind_the_length_that_are_no_padding_by_their_numbers_tell_nothing():
     assert found_in(HEAD + TOLD_TWICE, "Reader").faults == ()
+
+
+COUNTED = """
+class Counted(nn.Module):
+    def __init__(self, vocab_size, width, heads, pad_id=0):
+        super().__init__()
+        self.pad_id, self.table = pad_id, nn.Embedding(vocab_size, width, padding_idx=pad_id)
+        self.attend = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, input_ids, attention_mask):
+        x = self.table(input_ids)
+        x = x + self.attend(x, x, x, key_padding_mask=attention_mask == 0, need_weights=False)[0]
+        lengths = (input_ids != self.pad_id).sum(dim=1, keepdim=True).clamp(min=1)
+        return {pooled}
+"""
+
+
+@pytest.mark.parametrize(
+    ("pooled", "kinds"),
+    [("x.sum(dim=1) / lengths", ["padding-pooled"]), ("(x * attention_mask[..., None]).sum(dim=1)", [])],
+)
+def test_tokens_that_are_counted_by_their_numbers_are_hidden_by_their_mask(pooled, kinds):
+    source = HEAD + COUNTED.replace("{pooled}", pooled)
+    assert [each.kind for each in found_in(source, "Counted").faults] == kinds

@@ -23,7 +23,7 @@ from headwise.calls.search import Search
 from headwise.calls.signature import callee, parameters, starred
 from headwise.calls.size_bindings import Numbers, is_number
 from headwise.calls.source_hints import Reading, read
-from headwise.calls.symbols import LEGEND, LETTERS, MORE
+from headwise.calls.symbols import LEGEND, LETTERS, MORE, spoken
 from headwise.calls.trial import Tried
 from headwise.calls.user_values import Given, bound_in, checked_call, checked_init, symbols_of
 from headwise.errors import InputError
@@ -32,6 +32,8 @@ from headwise.wording import refusal
 
 __all__ = ["find"]
 
+# so many arguments are as long as keys where words tell of these
+FEWEST = 2
 # work of one search, of one that follows errors, of one that is a last resort, and of all searches
 LONGEST, LEARNING, SHORT, ALL = 62_500, 50_000, 17_500, 125_000
 
@@ -57,9 +59,7 @@ def find(
     What the person says and cannot be is an InputError, in one sentence. What cannot be built or run is in `failures`.
 
     >>> import torch
-    >>> def scores(q, k):
-    ...     return q @ k.transpose(-2, -1)
-    >>> find(scores, namespace={}).plans[0].call
+    >>> find(lambda q, k: q @ k.transpose(-2, -1), namespace={}).plans[0].call
     {'q': ['B', 'L', 'D'], 'k': ['B', 'S', 'D']}
     """
     _refuse_uncallable(target)
@@ -86,7 +86,7 @@ def find(
         has_nan |= result.has_nan
         plans, missed = _of_target(result, target, wish.numbers, built)
         if wish.is_bare:
-            unfit = plans[0] if plans else None
+            unfit = next(iter(plans), None)
             continue
         if plans and (unfit is None or any(plan.mask for plan in plans)):
             result = Found(plans, (*(failures if is_last else ()), *missed), has_nan, result.mask)
@@ -112,12 +112,17 @@ def _as_told(
     built = parameters(target) if isinstance(target, type) else []
     is_missed = any(failure.plan.setting == "cross" for failure in result.failures)
     for told in documented_calls(target, called, built, reading) if is_missed else ():
-        if sum("S" in str(value) for value in told.values()) > 1:
+        if sum("S" in spoken([value]) for value in told.values()) < FEWEST:
+            continue
+        # words may name an axis that no input has
+        with contextlib.suppress(InputError):
             wish = next(_wishes(checked_init(None, built), checked_call(told, called), True))
             search = Search(tried_on, namespace, reading, wish, user_files=tuple(files), work=SHORT)
-            plans, _ = _of_target(search.run(), target, Numbers(), built)
+            found = search.run()
+            plans, _ = _of_target(found, target, Numbers(), built)
             if plans:
-                return Found(plans, ())
+                others = tuple(failure for failure in result.failures if failure.plan.setting != "cross")
+                return Found(plans, others, result.has_nan or found.has_nan, result.mask)
     return result
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from headwise.diagnosis.patches.redefinition import redefined
+from headwise.diagnosis.patches.redefinition import redefined, source_file
 from headwise.diagnosis.patches.trials import SHORT, with_patches
 from headwise.diagnosis.plans.user_arguments import check_said, in_python
 from headwise.diagnosis.result import Diagnosis
@@ -41,7 +41,7 @@ def doctor(
     takes ("attention.py:MultiHeadAttention", "note.md:MultiHeadAttention", "package.module:Class"), which runs in a
     child process with limits. init, call: how it is built and called, sizes as numbers or symbols ("H*d"); None: that
     is found out. lang: "en" or "zh". seconds: after which a child process is ended, with an InputError; no verdict
-    hangs on time. An object that is at hand runs to its end.
+    hangs on time. An object that is at hand runs to its end; patches are tried on a copy of its definition.
 
     `print` shows the report; `verdict` is "sound", "faulty" or "not examined"; `findings` are data. An InputError says
     what is missing where the target cannot be found, or what init or call names is not there.
@@ -91,20 +91,21 @@ def _patched(
     lang: str,
 ) -> Diagnosis:
     """A diagnosis of an object in memory with the patches that help, as far as its definitions can be run again."""
-    paths = {name: path for path, name in info.files.items()}
-    texts = {name: "".join(linecache.getlines(path)) for name, path in paths.items()}
-    if not all(texts.values()):
+    name = info.files.get(source_file(target), "")
+    text = "".join(linecache.getlines(source_file(target))) if name else ""
+    if not text:
         return diagnosis
 
     def again(edits: Mapping[str, Sequence[Edit]]) -> Diagnosis | None:
-        by_path = {paths[name]: value for name, value in edits.items() if name in paths}
+        if not set(edits) <= {name}:
+            return None
         try:
-            with redefined(target, info.namespace, {paths[name]: text for name, text in texts.items()}, by_path) as new:
+            with redefined(target, info.namespace, text, edits.get(name, ())) as new:
                 return _examined(new[0], info, new[1], init, call, lang)
         except Exception:  # noqa: BLE001  whatever the mended source raises, it does not help
             return None
 
-    return with_patches(diagnosis, texts, again, effort=SHORT, lang=lang)
+    return with_patches(diagnosis, {name: text}, again, effort=SHORT, lang=lang)
 
 
 @contextlib.contextmanager

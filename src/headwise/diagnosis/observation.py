@@ -92,7 +92,7 @@ class Observation:
     @property
     def is_pooled(self) -> bool:
         """Whether the scores are those of all queries in one for each key."""
-        return self.products[0].joint is None and self.products[0].last in POOLS
+        return self.products[0] is _pooled(self.attention)
 
     @property
     def plain(self) -> Tensor:

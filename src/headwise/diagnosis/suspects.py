@@ -16,6 +16,8 @@ from headwise.source import Span
 
 __all__ = ["Change", "Hiding", "HidingBeside", "Scaled", "Suspect", "Undropping", "both", "together"]
 
+# the names of the arguments of torch's attention, in order
+ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 # the place of its share among the arguments of torch's attention
 DROPPED = 4
 Change = Callable[[Any, dict[str, Any]], None]
@@ -66,15 +68,16 @@ class HidingBeside:
     open: Tensor
 
     def __call__(self, *args: Any, **options: Any) -> Any:
-        q, k, v, *rest = args
-        mask = options.get("attn_mask", rest[0] if rest else None)
-        if mask is None:
-            wider: Any = self.open
-        elif mask.dtype == torch.bool:
-            wider = mask & self.open
-        else:
-            wider = mask.expand(self.open.shape).masked_fill(~self.open, float("-inf"))
-        return self.function(q, k, v, *rest[1:], **{**options, "attn_mask": wider})
+        named = dict(zip(ATTENTION, args, strict=False)) | options
+        mask = named.get("attn_mask")
+        wider = self.open
+        if named.pop("is_causal", False):
+            wider = wider & torch.ones(wider.shape[-2:], dtype=torch.bool).tril()
+        if mask is not None and mask.dtype == torch.bool:
+            wider = mask & wider
+        elif mask is not None:
+            wider = mask.expand(self.open.shape).masked_fill(~wider, float("-inf"))
+        return self.function(**{**named, "attn_mask": wider})
 
 
 @dataclass(frozen=True)

@@ -75,12 +75,11 @@ def _keeps_scores(run: Run, rerun: Callable[..., Run], stand_ins: dict[Site, Cal
     whole, shorter = rerun(stand_ins), rerun(stand_ins, more_change=change)
     if whole.failure is not None or shorter.failure is not None:
         return False
+    distances = []
     for first, second in zip(attentions(whole), attentions(shorter), strict=False):
         entries = [first.softmax, second.softmax]
         scores = [None if entry is None else entry.inputs[0].value for entry in entries]
-        if scores[0] is None or scores[1] is None:
-            continue
-        rows, columns = scores[1].shape[-2:]
-        if distance(scores[0][..., :rows, :columns], scores[1]) > NEAR:
-            return False
-    return True
+        if scores[0] is not None and scores[1] is not None:
+            rows, columns = scores[1].shape[-2:]
+            distances.append(distance(scores[0][..., :rows, :columns], scores[1]))
+    return bool(distances) and max(distances) <= NEAR

@@ -26,10 +26,13 @@ MEANT = re.compile(
     r"same (block|layer|weights)|共享|同一(层|组权重)",
     re.IGNORECASE,
 )
-# what says that they do not
+# what says that they do not, in a clause that says nothing of sharing
 OWN = re.compile(
-    r"\b(own|separate|independent|different|distinct) (set of )?(weights|parameters)|各自的(权重|参数)", re.I
+    r"\b(?:layer|block)s?\b[^.;\n]*\b(?:own|separate|independent|different|distinct) (?:set of )?(?:weights|parameters)"
+    r"|层[^。；\n]*各自的(?:权重|参数)",
+    re.IGNORECASE,
 )
+CLAUSES = re.compile(r"[.;。；\n]")
 
 
 def shared_layers(run: Run) -> list[Suspect]:
@@ -91,7 +94,8 @@ def _is_meant(kind: type) -> bool:
         tree = file_tree(inspect.getsourcefile(kind) or "")
         docstring = (tree and ast.get_docstring(tree)) or ""
         text = inspect.getsource(kind) + docstring
-        return MEANT.search(text) is not None and OWN.search(text) is None
+        own = [each for each in CLAUSES.split(text) if OWN.search(each) and not MEANT.search(each)]
+        return MEANT.search(text) is not None and not own
     except (OSError, TypeError):
         return True
 

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.dataflow import (
     SOFTMAXES,
@@ -43,9 +43,10 @@ MULTIPLIED = frozenset({"*", "*=", "mul"})
 
 # that tokens are shared out among others on purpose, as to clusters (arXiv:1511.07247) and capsules (arXiv:1710.09829)
 ASSIGNED = re.compile(
-    r"cluster|vlad|assign|capsule|rout(e|ing)|slot|expert|mixture|codebook|codeword|聚类|胶囊|路由", re.I
+    r"cluster|vlad|diff_?pool|coarse|assign|capsule|rout(e|ing)|slot|expert|mixture|codebook|codeword|聚类|胶囊|路由",
+    re.IGNORECASE,
 )
-ATTENDS = re.compile(r"attention|attn|注意力", re.I)
+ATTENDS = re.compile(r"attention|attn|注意力", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,9 @@ def _other_axes(run: Run, total: TokenSum) -> Iterator[tuple[MarkedOp, int, int]
     """Each softmax that the operands of a sum come through, with each of the axes that it is not along, and its own."""
     span = total.product.span
     text = "" if span is None else "".join(linecache.getlines(span.file))
-    if ASSIGNED.search(text) or not ATTENDS.search(text):
+    kind = type(run.target)
+    names = [name for name, _ in run.target.named_children()] if isinstance(run.target, nn.Module) else []
+    if ASSIGNED.search(text) or not ATTENDS.search(" ".join([kind.__name__, kind.__doc__ or "", *names])):
         return
     entries = {entry.at: entry for tensor in total.product.inputs
                for entry in chain_of(run, total.product.at, tensor.number) if entry.last in SOFTMAXES}  # fmt: skip

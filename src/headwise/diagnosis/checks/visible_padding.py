@@ -13,7 +13,7 @@ from headwise.calls import Plan
 from headwise.dataflow import LAYERS, SOFTMAXES, AttentionOps, Run, allowed_by, attentions, axes_of, find_pattern
 from headwise.diagnosis.checks.joined_padding import is_mask, pooled_at
 from headwise.diagnosis.checks.mask_arguments import withheld
-from headwise.diagnosis.checks.padding import paddings
+from headwise.diagnosis.checks.padding import meets_scores, paddings
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.divergence import Left, divergences, of_hidden, of_shorter
@@ -41,7 +41,7 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
     if tokens is None:
         return []
     name, letter, hidden = tokens
-    if any(padding.name == name for padding in paddings(run)):
+    if any(padding.name == name and meets_scores(run, padding.entry) for padding in paddings(run)):
         # token numbers tell of padding too, and those that the mask hides are no padding by them
         return []
     length = hidden.shape[1]
