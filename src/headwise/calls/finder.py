@@ -111,9 +111,8 @@ def _as_told(
     called = parameters(callee(target)) or starred(callee(target))
     built = parameters(target) if isinstance(target, type) else []
     is_missed = any(failure.plan.setting == "cross" for failure in result.failures)
-    for told in documented_calls(target, called, built, reading) if is_missed else ():
-        if sum("S" in spoken([value]) for value in told.values()) < FEWEST:
-            continue
+    told_calls = documented_calls(target, called, built, reading) if is_missed else ()
+    for told in (call for call in told_calls if sum("S" in spoken([value]) for value in call.values()) >= FEWEST):
         # words may name an axis that no input has
         with contextlib.suppress(InputError):
             wish = next(_wishes(checked_init(None, built), checked_call(told, called), True))
