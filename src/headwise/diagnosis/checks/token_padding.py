@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.calls import Plan
+from headwise.calls import Plan, call_role
 from headwise.dataflow import MarkedOp, Run, attentions, axes_of, find_pattern
 from headwise.diagnosis.checks.padding import Padding, changed_tokens, meets_scores, paddings
 from headwise.diagnosis.checks.visible_padding import PADS, are_apart, padding_suspects, shown_later
@@ -26,12 +26,16 @@ def visible_pads(exam: Any, free: Run) -> list[Suspect]:
     for padding in paddings(free):
         if not meets_scores(free, padding.entry) or free.named[padding.name].shape[1] <= PADS:
             continue
-        padded = exam.run(change=changed_tokens(exam, padding, _padded(padding.number)))
-        alone = exam.run(change=changed_tokens(exam, padding, lambda tokens: tokens[:, :-PADS].contiguous()))
+        shorter = _with_lengths(free.named[padding.name].shape[1] - PADS)
+        padded = exam.run(change=both(changed_tokens(exam, padding, _padded(padding.number)), shorter))
+        cut = changed_tokens(exam, padding, lambda tokens: tokens[:, :-PADS].contiguous())
+        alone = exam.run(change=both(cut, shorter))
         if alone.failure is not None:
             # what stands beside each token goes with it
             unpadded = changed_tokens(exam, padding, lambda tokens: tokens)
-            alone = exam.run(change=both(unpadded, _trimmed(free.plan, axes_of(free.plan.call[padding.name])[1])))
+            alone = exam.run(
+                change=both(both(unpadded, shorter), _trimmed(free.plan, axes_of(free.plan.call[padding.name])[1]))
+            )
         hidden = torch.zeros(free.named[padding.name].shape, dtype=torch.bool)
         hidden[:, -PADS:] = True
         suspects = [] if padded.failure is not None else shown_later(padded, padding.name, hidden)
@@ -58,6 +62,17 @@ def _at_product(suspect: Suspect, run: Run, padding: Padding) -> Suspect:
             return replace(suspect, kind="mask-multiplied", span=entry.span, said=said)
         masks |= entry.results if masks & entry.taken else set()
     return suspect
+
+
+def _with_lengths(most: int) -> Change:
+    """Lengths that count no padding: each of so many tokens at most."""
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        for name, value in options.items():
+            if call_role(name) == "lengths" and isinstance(value, Tensor) and not value.is_floating_point():
+                options[name] = value.clamp(max=most)
+
+    return change
 
 
 def _trimmed(plan: Plan, letter: str) -> Change:

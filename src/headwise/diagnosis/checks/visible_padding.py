@@ -10,10 +10,19 @@ import torch
 from torch import Tensor
 
 from headwise.calls import Plan
-from headwise.dataflow import LAYERS, SOFTMAXES, AttentionOps, Run, allowed_by, attentions, axes_of, find_pattern
+from headwise.dataflow import (
+    LAYERS,
+    SOFTMAXES,
+    AttentionOps,
+    Run,
+    allowed_by,
+    attentions,
+    axes_of,
+    find_pattern,
+)
 from headwise.diagnosis.checks.joined_padding import is_mask, pooled_at
 from headwise.diagnosis.checks.mask_arguments import withheld
-from headwise.diagnosis.checks.padding import meets_scores, paddings
+from headwise.diagnosis.checks.padding import Padding, meets_scores, paddings
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.divergence import Left, divergences, of_hidden, of_shorter
@@ -24,6 +33,7 @@ __all__ = ["NEAR", "PADS", "are_apart", "are_hidden", "padding_suspects", "shown
 
 # what lays entries beside those of a mask
 LAYS = frozenset({"pad", "cat", "concat", "concatenate", "roll"})
+FILLS = frozenset({"masked_fill", "masked_fill_", "where"})
 NEAR = 1e-9
 # how many tokens are padding where it is made
 PADS = 2
@@ -41,7 +51,7 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
     if tokens is None:
         return []
     name, letter, hidden = tokens
-    if any(padding.name == name and meets_scores(run, padding.entry) for padding in paddings(run)):
+    if any(padding.name == name and _hides(run, padding) for padding in paddings(run)):
         # token numbers tell of padding too, and those that the mask hides are no padding by them
         return []
     length = hidden.shape[1]
@@ -69,6 +79,25 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
     has_tokens = run.output is not None and length in run.output.shape
     suspects = [] if has_tokens else padding_suspects(run, again, name, of_hidden(hidden), "hidden")
     return suspects or _without_padding(plan, rerun, name, letter, length, are_apart(run, again, of_hidden(hidden)))
+
+
+def _hides(run: Run, padding: Padding) -> bool:
+    """Whether what tells padding by its token numbers comes to scores, or to where others are filled, as a mask."""
+    if meets_scores(run, padding.entry):
+        return True
+    numbers = set(padding.entry.results)
+    for op in run.seen[padding.entry.at + 1 :]:
+        if not numbers & op.taken:
+            continue
+        if op.last in FILLS:
+            return True
+        beside = [
+            tensor for tensor, operand in zip(op.tensors, op.inputs, strict=True) if operand.number not in numbers
+        ]
+        if not any(tensor.is_floating_point() for tensor in beside):
+            # with no features beside it, it is still a mask
+            numbers |= op.results
+    return False
 
 
 def are_hidden(plan: Plan, rerun: Callable[..., Run]) -> bool:
