@@ -10,12 +10,7 @@ from torch import Tensor
 from headwise.dataflow.contractions import Einsum, is_constant
 from headwise.dataflow.provenance import LOST, Marks, beside, numbered, place_of
 
-__all__ = [
-    "contracted",
-    "entrywise",
-    "looking",
-    "own_tokens",
-]
+__all__ = ["contracted", "entrywise", "looking", "own_tokens"]
 
 # so many blocks of features of two tokens are laid side by side: each of theirs, their difference and their product
 MOST_BLOCKS = 4

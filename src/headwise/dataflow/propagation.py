@@ -194,7 +194,7 @@ class ProvenanceTracker:
         entry.joint = joint if joint is not None and joint.is_possible else None
         if entry.joint is not None:
             return (contracted(entry.joint, input_marks, inputs, operation.outputs[0].shape),)
-        if last in COUNTS and not inputs[0].is_floating_point():
+        if last in COUNTS and not (inputs[0].is_floating_point() or inputs[0].is_complex()):
             # how many tokens there are is of none of them
             return (None,) * count
         if last in SUMS and count and tuple(operation.outputs[0].shape) != tuple(inputs[0].shape):
