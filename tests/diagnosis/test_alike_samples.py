@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import headwise as hw
-from headwise.diagnosis.checks.batch_leak import _differs
+from headwise.diagnosis.checks.batch_leak import differs
 from tests.diagnosis.kinds import TEMPLATES
 from tests.diagnosis.written import HEAD, found_in
 
@@ -44,8 +44,8 @@ def test_what_is_drawn_or_the_same_for_all_is_left(tmp_path, before, after):
 
 
 def test_truths_of_which_token_is_padding_differ_where_they_are_not_equal():
-    differs = _differs(torch.tensor([True, False, False]), torch.tensor([True, True, False]))
-    assert differs.tolist() == [False, True, False]
+    apart = differs(torch.tensor([True, False, False]), torch.tensor([True, True, False]))
+    assert apart.tolist() == [False, True, False]
 
 
 ROWS = (

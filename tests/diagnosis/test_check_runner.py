@@ -119,7 +119,7 @@ def test_a_fault_is_found_although_another_check_fails(monkeypatch, name):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("settings", "call"), ("remember", "cache"), ("goal_of", "ideal"), ("proved", "proof"),
+        ("settings", "call"), ("remembered", "cache"), ("goal_of", "ideal"), ("proved", "proof"),
         ("docstring_notes", "documentation"), ("turned_calls", "layout"),
     ],
 )  # fmt: skip

@@ -11,6 +11,7 @@ import headwise as hw
 from headwise.calls import find
 from headwise.diagnosis.plans import further_masks
 from headwise.diagnosis.plans.further_masks import laid_flat, taken_otherwise
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.verdict import rests_on_guess
 
@@ -236,11 +237,11 @@ def test_a_mask_that_fails_is_no_fault_where_one_of_another_kind_runs_and_no_wor
 
 
 def test_what_a_run_put_right_shows_to_be_no_better_may_be_meant():
-    odd = Suspect("value-changed", None, {("f", 1): abs}, proved=False)
+    odd = Suspect("value-changed", None, Repair({("f", 1): abs}), proved=False)
     assert rests_on_guess(odd)
     assert not rests_on_guess(replace(odd, proved=True))
     # nothing was tried, or it shows without a run
-    assert not rests_on_guess(replace(odd, stand_ins={}))
+    assert not rests_on_guess(replace(odd, repair=Repair()))
     assert not rests_on_guess(replace(odd, proved=None))
     assert not rests_on_guess(replace(odd, kind="contraction-extra-axis"))
     assert rests_on_guess(Suspect("sample-leak", None, proved=False))

@@ -13,6 +13,7 @@ from typing import Any
 
 from headwise.calls.argument_use import role_of
 from headwise.calls.constructor_arguments import Draft, drafts
+from headwise.calls.documented_numbers import WIDE, counts, numbered, truths_of
 from headwise.calls.embedded_arguments import embedded
 from headwise.calls.function_trees import written
 from headwise.calls.mask_forms import masks, visible
@@ -20,7 +21,6 @@ from headwise.calls.mask_usage import Meaning
 from headwise.calls.roles import call_role, init_role
 from headwise.calls.shape_words import (
     BATCH,
-    SHAPE,
     SUM,
     comments,
     docstrings,
@@ -40,8 +40,6 @@ WIDTH = frozenset({
     "channels", "in_channels", "n_channels", "num_channels",
     "feat", "features", "model_dim", "emb", "width", "feat_dim", "size", "n_feat",
 })  # fmt: skip
-# how the name of another width ends
-WIDE = re.compile(r"(?:hid|hidden|dim|width|channels|features|units)(?:_times_\d+)?$")
 HEAD_WIDTH = frozenset({"d_head", "head_dim", "dim_head", "d_k", "dk", "hd", "dh", "head_size"})
 HEADS = frozenset({"heads", "n_heads", "num_heads", "num_head", "n_head", "nhead", "nh"})
 LENGTHS = frozenset({
@@ -55,14 +53,6 @@ DEPTHS = frozenset({"t", "d", "depth", "frames", "time"})
 # the height and the width of an image
 SIDES = {"h": "h", "w": "w", "height": "h", "width": "w", "x": "h", "y": "w"}
 CHANNELS = ("in_chans", "in_channels", "channels", "num_channels", "n_channels", "c")
-# what stands behind the shape of whole numbers
-WHOLE = SHAPE + r"[^\n:]{{0,12}}\b(?:ids?|tokens?|types?|degrees?|ind(?:ex|ices)|path|long|int(?:eger)?s?|categor\w+)\b"
-# or before it
-INTEGERS = r"\b{name}\b\W{{1,3}}(?:long|int(?:eger)?s?)\b"
-# behind the shape of what is true or false
-TRUTHS = r"\b{name}\b\W[^\n;:]{{0,40}}\bbool"
-# and behind that of one number for each sample, which counts its tokens
-COUNTED = SHAPE + r"[^\n]{{0,24}}\b(?:lengths?|number|count|valid|sizes?)\b"
 # two axes of one size
 EQUAL = re.compile(r"(?<![*+/-])(?<![*+/-] )\b([^\W\d]\w*) ?== ?([^\W\d]\w*)\b(?! ?[*+/-])")
 # what stands before such words where they hold of some calls alone
@@ -110,17 +100,18 @@ def documented_calls(
     roles = {each.name: role_of(each) for each in called}
     for names in dict.fromkeys((tuple(name for name in roles if name in axes), tuple(needed))):
         looked_up = embedded({tree.name: tree for _, tree in reversed(written(target, {}))}, "forward", names)
-        numbered = _numbered(text, {name: shapes[name] for name in names}) | looked_up
-        counted = {each for each in numbered if re.search(COUNTED.format(name=re.escape(each)), text, re.IGNORECASE)}
-        truths = {name for name in names if re.search(TRUTHS.format(name=re.escape(name)), text)}
-        masked = [name for name in names if roles[name] in ("mask", "lengths") or name in counted]
+        numbers = numbered(text, {name: shapes[name] for name in names}) | looked_up
+        counted, truths = counts(text, [name for name in numbers if shapes.get(name) == ["B"]]), truths_of(text, names)
+        masked = [
+            name for name in names if name in counted or (roles[name] in ("mask", "lengths") and name not in numbers)
+        ]
         for call in _calls_with(target, {name: shapes[name] for name in names}, masked, counted, reading):
             shaped = {name for name, value in call.items() if isinstance(value, list)}
-            whole = numbered & shaped
+            whole = numbers & shaped
             for below in BELOW if whole else BELOW[:1]:
-                numbers = {name: {"_ids": call[name], "below": below} for name in whole}
+                ids = {name: {"_ids": call[name], "below": below} for name in whole}
                 bools = (truths & shaped) - set(masked)
-                yield {**call, **numbers, **{name: {"_ids": call[name], **TRUE} for name in bools}}
+                yield {**call, **ids, **{name: {"_ids": call[name], **TRUE} for name in bools}}
 
 
 def _of_parts(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -142,16 +133,6 @@ def _equalised(axes: Mapping[str, Sequence[str]], text: str) -> dict[str, list[s
     said = [pair for pair in EQUAL.finditer(text) if CONDITION.search(text[: pair.start()].rpartition("\n")[2]) is None]
     first = {pair[2]: pair[1] for pair in said}
     return {name: [first.get(part, part) for part in parts] for name, parts in axes.items()}
-
-
-def _numbered(text: str, shapes: Mapping[str, Sequence[Any]]) -> set[str]:
-    """The arguments that hold whole numbers, by the words about them, or one for each sample."""
-    return {
-        name for name, shape in shapes.items()
-        if any(re.search(form.format(name=re.escape(name)), text, re.IGNORECASE) for form in (WHOLE, INTEGERS))
-        or call_role(name) == "ids"
-        or (list(shape) == ["B"] and call_role(name) == "")
-    }  # fmt: skip
 
 
 def _calls_with(

@@ -1,8 +1,9 @@
-"""Keyword arguments: the parameters that a function reads out of its `**kwargs`."""
+"""Keyword arguments: the parameters that a function reads out of its `**kwargs`, or makes a record of."""
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -31,9 +32,8 @@ def keyword_arguments(function: Callable[..., Any]) -> list[inspect.Parameter]:
     code = getattr(plain, "__code__", None)
     if code is None or not code.co_flags & inspect.CO_VARKEYWORDS:
         return []
-    return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in _read(code, plain)
-    ]
+    read = dict(_read(code, plain))
+    return [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=read[each]) for each in read]
 
 
 @lru_cache(maxsize=256)
@@ -42,7 +42,7 @@ def _read(code: CodeType, function: Callable[..., Any]) -> tuple[tuple[str, Any]
     if tree is None or tree.args.kwarg is None:
         return ()
     out: dict[str, Any] = {}
-    for name, default in _keys(tree, tree.args.kwarg.arg):
+    for name, default in (*_keys(tree, tree.args.kwarg.arg), *_fields(tree, tree.args.kwarg.arg, function)):
         # a key that is asked for somewhere need not be there
         if name.isidentifier() and name not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
             out[name] = default if name not in out or out[name] is inspect.Parameter.empty else out[name]
@@ -67,6 +67,19 @@ def _keys(tree: ast.AST, kwargs: str) -> Iterator[tuple[str, Any]]:
             continue
         if isinstance(key, ast.Constant) and isinstance(key.value, str):
             yield key.value, default
+
+
+def _fields(tree: ast.AST, kwargs: str, function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """The fields of a record that is made of all keys, as `Config(**kwargs)`, with their defaults."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or node.args or not isinstance(node.func, ast.Name):
+            continue
+        if [each.arg for each in node.keywords] != [None] or not _is_name(node.keywords[0].value, kwargs):
+            continue
+        kind = getattr(function, "__globals__", {}).get(node.func.id)
+        for field in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) and isinstance(kind, type) else ():
+            if field.init and field.default_factory is dataclasses.MISSING:
+                yield field.name, inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
 
 
 def _is_read(node: ast.expr, kwargs: str) -> bool:

@@ -32,22 +32,25 @@ STEPS = frozenset({"scaled_dot_product_attention"})
 UNSEEN = "_unseen"
 
 
-def compare(exam: Examination) -> None:
-    """Note what the weights of each attention follow, without the mask and with it; or why that is not known."""
+def compare(exam: Examination) -> Examination:
+    """The examination with the step that follows nothing known. It is noted what the weights of each attention follow,
+    without the mask and with it; or why that is not known.
+    """
     if any(suspect.severity == "fault" and suspect.proved for suspect in exam.suspects):
         exam.examined[COMPARISON] = Missed("doctor.missed.faults_first")
-        return
+        return exam
     plans = [exam.free, exam.plan] if exam.plan.mask else [exam.plan]
     names: list[str] = []
     for plan in plans:
         # where one attention has a mask and the other has not, what is compared without it is the same
         missed, differing = exam.run(plan=plan).fact(_followed, exam, plan)
-        exam.suspects += differing
+        exam = exam.with_suspects([*exam.suspects, *differing])
         if isinstance(missed, Missed):
             exam.examined[COMPARISON] = missed
-            return
+            return exam
         names += missed
     exam.examined[COMPARISON] = "; ".join(dict.fromkeys(names))
+    return exam
 
 
 def uncompared(exams: list[Examination]) -> Missed | None:

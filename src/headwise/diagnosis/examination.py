@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,8 @@ from headwise.dataflow import Manner, Run, run
 from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.plans.mask_variants import OpenPlan, TurnedPlan, is_shut
 from headwise.diagnosis.plans.small_sizes import small
-from headwise.diagnosis.suspects import Change, Suspect, both, together
+from headwise.diagnosis.repair import Change, both
+from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 
 __all__ = ["Examination"]
@@ -24,10 +25,14 @@ __all__ = ["Examination"]
 KNOWN = ("sizes", "free", "dtype")
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Examination:
-    """One plan under examination. suspects: found so far, in order; inherited: what puts right what was found before;
-    stand_ins: that, and what puts the suspects right. last: what was found last, after what had been put right.
+    """One plan under examination, which stays as it is: what is found, or put right, makes another one.
+
+    suspects: found so far, in order; inherited: what puts right what was found before; stand_ins, change: that, and
+    what puts the suspects right; tried: what was put right once. last: what was found last, after what had been put
+    right. examined: a record of what was examined, and checks: their runs and failures, which all that come of one
+    examination write.
     """
 
     plan: Plan
@@ -36,25 +41,33 @@ class Examination:
     inherited: dict[Site, Callable[..., Any]] = field(default_factory=dict)
     change: Change | None = None
     before: Change | None = None
-    suspects: list[Suspect] = field(default_factory=list)
-    tried: set[tuple[str, object]] = field(default_factory=set)
-    examined: dict[str, Any] = field(default_factory=dict)
+    suspects: tuple[Suspect, ...] = ()
+    tried: frozenset[tuple[str, object]] = frozenset()
     is_understood: bool = False
     is_mask_sure: bool = False
-    checks: CheckRunner = field(default_factory=CheckRunner)
-    stand_ins: dict[Site, Callable[..., Any]] = field(default_factory=dict)
+    stand_ins: Mapping[Site, Callable[..., Any]] = field(default_factory=dict)
     last: tuple[object, list[Suspect]] | None = None
+    examined: dict[str, Any] = field(default_factory=dict)
+    checks: CheckRunner = field(default_factory=CheckRunner)
 
-    def __post_init__(self) -> None:
-        self.stand_ins = {**self.inherited, **self.stand_ins}
+    def changed(self, **values: Any) -> Examination:
+        """The same with other values, and with what is found out once for all."""
+        out = replace(self, **values)
+        out.__dict__.update({name: self.__dict__[name] for name in KNOWN if name in self.__dict__})
+        return out
 
-    def repair(self, suspect: Suspect) -> None:
-        """Take note of something that is wrong, and put it right from here on."""
-        self.tried.add((suspect.general, suspect.span))
-        self.suspects.append(suspect)
-        self.stand_ins = together(self.stand_ins, suspect)
-        if suspect.change is not None:
-            self.change = both(self.change, suspect.change)
+    def repaired(self, *suspects: Suspect) -> Examination:
+        """The same with things that are wrong noted and put right."""
+        stand_ins, change = self.stand_ins, self.change
+        for suspect in suspects:
+            stand_ins, change = suspect.repair.after(stand_ins), suspect.repair.changing(change)
+        tried = self.tried | {(suspect.general, suspect.span) for suspect in suspects}
+        every = (*self.suspects, *suspects)
+        return self.changed(suspects=every, tried=tried, stand_ins=stand_ins, change=change)
+
+    def with_suspects(self, suspects: Iterable[Suspect]) -> Examination:
+        """The same with other things told of it, and as much put right."""
+        return self.changed(suspects=tuple(suspects))
 
     @property
     def right(self) -> object:
@@ -63,15 +76,12 @@ class Examination:
 
     def without(self, suspect: Suspect) -> Examination:
         """The same with all put right but this one."""
-        others = [each for each in self.suspects if each is not suspect]
-        gone = [each.change for each in self.suspects if each is suspect and each.change is not None]
-        out = replace(self, suspects=others, stand_ins={}, change=self.before if gone else self.change)
+        others = tuple(each for each in self.suspects if each is not suspect)
+        stand_ins, change = self.inherited, self.before
         for kept in others:
-            out.stand_ins = together(out.stand_ins, kept)
-            if gone and kept.change is not None:
-                out.change = both(out.change, kept.change)
-        out.__dict__.update({name: self.__dict__[name] for name in KNOWN if name in self.__dict__})
-        return out
+            stand_ins, change = kept.repair.after(stand_ins), kept.repair.changing(change)
+        change = self.change if suspect.repair.change is None else change
+        return self.changed(suspects=others, stand_ins=stand_ins, change=change)
 
     @cached_property
     def sizes(self) -> dict[str, int]:

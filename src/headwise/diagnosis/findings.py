@@ -28,7 +28,7 @@ def findings_of(
 
 def _finding(suspect: Suspect, files: Mapping[str, str], checks: CheckRunner, lang: str) -> Finding:
     span = suspect.span if suspect.home is None else suspect.home
-    values = dict(suspect.said)
+    values = dict(suspect.values)
     words = suspect.fault.words(lang)
     problem, why, fix = (_filled(sentence, lang, values) for sentence in (words.what, words.why, words.fix))
     evidence = suspect.evidence

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from headwise.dataflow import MULTIPLICATIONS, is_constant
 from headwise.diagnosis.head_mixtures import follow_evenly, is_learned_after, is_one_softmax
@@ -29,10 +31,13 @@ from headwise.diagnosis.token_weights import says_raw
 
 __all__ = [
     "has_further_terms", "is_additive", "is_biased", "is_capped", "is_decayed", "is_definition",
-    "is_normalised_late", "is_of_nearest", "is_relu", "is_scaled_otherwise", "is_shared_among_queries",
+    "is_normalised_late", "is_of_nearest", "is_pointwise", "is_relu", "is_scaled_otherwise", "is_shared_among_queries",
     "is_shared_relu", "is_sharpened", "is_sigmoid", "is_sunk", "is_unshared",
 ]  # fmt: skip
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": functional.silu, "gelu": functional.gelu, "softplus": functional.softplus, "elu": functional.elu,
+}  # fmt: skip
 DIVISIONS = frozenset({"/", "/=", "div", "div_", "true_divide"})
 
 
@@ -223,6 +228,22 @@ def is_sigmoid(observation: Observation) -> bool:
 
 def is_relu(observation: Observation, *, power: int = 1) -> bool:
     return _is_times(observation, torch.where(_hidden(observation), 0.0, observation.scores).clamp(min=0) ** power)
+
+
+def is_pointwise(observation: Observation) -> bool:
+    """Whether each weight is a smooth activation of its own score, to which anything may be added, times one number."""
+    path = observation.attention.path
+    places = [at for at, entry in enumerate(path) if entry.last in ACTIVATIONS]
+    taken = observation.taken_by(places[0]) if len(places) == 1 and not softmaxes_of(observation.attention) else None
+    if taken is None:
+        return False
+    visible = ~_hidden(observation)
+    step, scores = (torch.where(visible, each, 0.0) for each in (taken[1] - taken[0], observation.scores))
+    slopes = slopes_of(step, scores, observation.heads)
+    if not is_close(observation, step, slopes * scores) or not bool((slopes > 0).all()):
+        return False
+    made = ACTIVATIONS[path[places[0]].last](taken[0])
+    return _is_times(observation, torch.where(visible, made, 0.0))
 
 
 def _hidden(observation: Observation) -> Tensor:

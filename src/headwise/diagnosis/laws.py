@@ -13,7 +13,7 @@ from headwise.calls import Plan
 from headwise.dataflow import Run, attentions, mixing_of
 from headwise.diagnosis.checks.alike_samples import unlike_samples
 from headwise.diagnosis.checks.backward import backward_error, broken_backward
-from headwise.diagnosis.checks.batch_leak import mask_leaks, sample_leaks, tells_samples
+from headwise.diagnosis.checks.batch_leak import sample_leaks, tells_samples
 from headwise.diagnosis.checks.causal_intent import wants_causal
 from headwise.diagnosis.checks.crossed_positions import crossed_positions
 from headwise.diagnosis.checks.cut_inputs import cut_inputs
@@ -43,12 +43,12 @@ from headwise.diagnosis.checks.position_terms import position_suspects
 from headwise.diagnosis.checks.relative_tables import tables_from_start
 from headwise.diagnosis.checks.rotary import rotating_suspects
 from headwise.diagnosis.checks.second_generation import generation_suspects
+from headwise.diagnosis.checks.segment_ends import segment_ends
 from headwise.diagnosis.checks.shifted_losses import shown_targets
 from headwise.diagnosis.checks.side_effects import BEFORE, changed_arguments, left_over
 from headwise.diagnosis.checks.single_sample import single_sample_suspects
 from headwise.diagnosis.checks.state_dict import saving_suspects
 from headwise.diagnosis.checks.step_methods import step_methods
-from headwise.diagnosis.checks.subsampled_lengths import unscaled_lengths
 from headwise.diagnosis.checks.table_columns import mixed_columns
 from headwise.diagnosis.checks.token_padding import visible_pads
 from headwise.diagnosis.checks.training_step import step_suspects
@@ -57,7 +57,7 @@ from headwise.diagnosis.checks.unused_projections import discarded
 from headwise.diagnosis.checks.visible_padding import visible_padding
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.examination import Examination
-from headwise.diagnosis.one_run import ANY, WHOLE
+from headwise.diagnosis.one_run import ANY, MASKED, WHOLE
 from headwise.diagnosis.plans.mask_variants import ChangedPlan, looks_back
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import weighed_sums
@@ -75,7 +75,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
     run, checks = free(), exam.checks
     if run.record.failure is not None or not (attentions(run) or weighed_sums(run, free)):
         why = "faults_first" if exam.suspects else "not_followed"
-        exam.examined |= dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}"))
+        exam.examined.update(dict.fromkeys(LAWS, Missed(f"doctor.missed.{why}")))
         out = whole_suspects(exam)
         out = out or ([] if exam.suspects else checks.all("dropout", dropping_suspects, exam.free, rerun))
         return out or _of_backward(exam, run) or _of_pooling(exam, run, free)
@@ -102,8 +102,8 @@ def law_suspects(exam: Examination) -> list[Suspect]:
         out += checks.all(
             "empty rows", edge_suspects, exam.plan, rerun, replace(exam, stand_ins={}, inherited={}, change=None).rerun
         )
-        exam.examined |= {"empty rows": True}
-    exam.examined |= {"training": True, "gradients": True}
+        exam.examined.update({"empty rows": True})
+    exam.examined.update({"training": True, "gradients": True})
     if is_for_inference(type(run.target)):
         exam.examined["gradients"] = Missed("doctor.missed.not_trained")
     if fact(has_dropout, exam.free, rerun):
@@ -179,17 +179,13 @@ def model_suspects(exam: Examination) -> list[Suspect]:
     return out or _of_backward(exam, run)
 
 
-def found_by_laws(exam: Examination, shown: Sequence[Suspect], *, is_shown: bool) -> list[Suspect]:
-    """What the laws find, which is put right, beside what one run has shown. is_shown: the classes inside show the
-    rest.
-    """
+def found_by_laws(exam: Examination, shown: Sequence[Suspect], *, is_shown: bool) -> tuple[Examination, list[Suspect]]:
+    """What laws find beside what one run shows, and the examination of it mended. is_shown: classes show the rest."""
     suspects = exam.checks.all("laws", model_suspects if is_shown else law_suspects, exam)
     known = {(suspect.general, suspect.span) for suspect in suspects}
     suspects += [suspect for suspect in shown if (suspect.general, suspect.span) not in known]
     laws = [suspect for suspect in suspects if (suspect.general, suspect.span) not in exam.tried]
-    for suspect in laws:
-        exam.repair(suspect)
-    return laws
+    return exam.repaired(*laws), laws
 
 
 def shown_suspects(exam: Examination) -> list[Suspect]:
@@ -214,21 +210,22 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     out = shown_suspects(exam)
     if not exam.suspects:
         out += exam.checks.all("cache", run.fact, step_methods, run)
-    is_masked, is_sure = bool(exam.plan.mask) and not exam.suspects, exam.is_mask_sure
+    # a mask that is wrong shows in what it hides too
+    is_clear = not exam.suspects and not any(each.fault.family in ("mask", "padding") for each in out)
+    is_masked = bool(exam.plan.mask) and is_clear
+    padded = partial(visible_padding, exam.plan, exam.rerun, is_sure=exam.is_mask_sure)
     if not attentions(run):
-        is_pooled = is_masked and bool(weighed_sums(run, free))
-        return out + (
-            exam.checks.all("mask", visible_padding, exam.plan, exam.rerun, is_sure=is_sure) if is_pooled else []
-        )
+        return out + (exam.checks.all("mask", padded) if is_masked and weighed_sums(run, free) else [])
     out += exam.checks.all("mask", run.fact, unmet_conditions, run, free)
+    for name, check in MASKED if is_masked else ():
+        out += exam.checks.all(name, check, exam.plan, exam.rerun)
     if is_masked:
-        out += exam.checks.all("samples", mask_leaks, exam.plan, exam.rerun)
-        out += exam.checks.all("mask", visible_padding, exam.plan, exam.rerun, is_sure=is_sure)
-        out += exam.checks.all("mask", unscaled_lengths, exam.plan, exam.rerun)
-    elif not exam.suspects:
+        out += exam.checks.all("mask", padded)
+    elif is_clear:
         out += exam.checks.all("mask", visible_pads, exam, run)
     if not exam.suspects:
         out += exam.checks.all("samples", run.fact, packed_documents, run, free)
+        out += exam.checks.all("mask", run.fact, segment_ends, run, free)
         out += exam.checks.all("second call", run.fact, generation_suspects, run)
         out += exam.checks.all("causal", run.fact, window_suspects, run)
         out += exam.checks.all("inputs", run.fact, shown_targets, run, free)
@@ -263,7 +260,7 @@ def _of_calls(
     exam.examined["step of training"] = Missed(f"doctor.missed.{'faults_first' if is_stopped else 'no_parameters'}")
     if not is_stopped and isinstance(run.target, nn.Module):
         out += _noted(exam, "step of training", fact, step_suspects, exam.free, exam, rerun)
-    exam.examined |= dict.fromkeys(("half", "divisibility"), Missed("doctor.missed.published"))
+    exam.examined.update(dict.fromkeys(("half", "divisibility"), Missed("doctor.missed.published")))
     if not exam.is_published:
         out += _noted(exam, "half", fact, half_suspects, exam.free, run, rerun)
         out += checks.all("heads", raising_groups, exam.free)

@@ -83,11 +83,23 @@ class Observation:
         softmax shows it.
         """
         for entry in softmaxes_of(self.attention):
-            value, marks = entry.inputs[0].value, entry.given[0]
-            there = None if value is None or marks is None else laid(self.attention, value, marks)
-            if there is not None and there[0].shape == self.scores.shape:
-                return there[0].amax(dim=-1, keepdim=True) <= HIDDEN
+            there = _taken(self.attention, entry)
+            if there is not None and there.shape == self.scores.shape:
+                return there.amax(dim=-1, keepdim=True) <= HIDDEN
         return None
+
+    def taken_by(self, place: int) -> tuple[Tensor, Tensor] | None:
+        """What an operation of the path takes with the scores as they are and with the largest of `SHARES` times them,
+        laid out as `scores`; None: such a run fails, or what it takes is not known.
+        """
+        run = self.rerun(changed(self.run, _times(self.products, SHARES[-1])))
+        at = next(n for n, each in enumerate(attentions(self.run)) if each.context.at == self.attention.context.at)
+        every = [] if run.failure is not None else attentions(run)
+        paths = [self.attention.path, plain_scores(every[at]).path if at < len(every) else []]
+        if any(place >= len(path) for path in paths):
+            return None
+        out = [_taken(self.attention, path[place]) for path in paths]
+        return None if out[0] is None or out[1] is None or out[0].shape != self.scores.shape else (out[0], out[1])
 
     @property
     def is_pooled(self) -> bool:
@@ -207,6 +219,12 @@ def _observed(
         tuple(zip(*steps, strict=False)), weights[len(SHARES)], weights[len(SHARES) + 1],
         None if there is None else (there[0], weights[-1]), scale, rerun, products,
     )  # fmt: skip
+
+
+def _taken(attention: AttentionOps, entry: MarkedOp) -> Tensor | None:
+    value, marks = entry.inputs[0].value, entry.given[0]
+    there = None if value is None or marks is None else laid(attention, value, marks)
+    return None if there is None else there[0]
 
 
 def _made(entry: MarkedOp) -> Tensor:

@@ -16,6 +16,7 @@ from headwise.diagnosis.checks.batch_leak import is_leaking
 from headwise.diagnosis.checks.causal_intent import wants_causal
 from headwise.diagnosis.checks.visible_pairs import pattern_of, visible_pairs
 from headwise.diagnosis.distance import distance
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.reference_output import Intent, contexts, given_instead
 from headwise.diagnosis.scale_factors import Scale, scales
 from headwise.diagnosis.suspects import Suspect
@@ -54,7 +55,7 @@ def near(wanted: Tensor) -> float:
     return share * max(largest, 1e-3)
 
 
-def goal_of(exam: Any) -> Goal:
+def goal_of(exam: Examination) -> Goal:
     """What the output of a plan should be, all that was found put right. exam: its examination."""
     final = exam.run()
     if final.failure is not None or final.output is None or not attentions(final):
@@ -91,7 +92,7 @@ def _before(scale: Scale) -> tuple[float, float | None]:
     return (prod(factors), scale.width**-0.5) if factors else (1.0, None)
 
 
-def _output(exam: Any, final: Run, intents: Sequence[Intent]) -> Tensor | None:
+def _output(exam: Examination, final: Run, intents: Sequence[Intent]) -> Tensor | None:
     """What the person's code gives where each attention gives what it should."""
     results = contexts(final, intents)
     if results is None:
@@ -148,7 +149,9 @@ def _hides(entry: Any) -> bool:
     return bool(numbers) and all(bool(((number == 0) | (number.abs() > -HIDDEN)).all()) for number in numbers)
 
 
-def proved(exam: Any, goal: Goal, broken: set[tuple[str, object]], laws: Sequence[Suspect] = ()) -> list[Suspect]:
+def proved(
+    exam: Examination, goal: Goal, broken: set[tuple[str, object]], laws: Sequence[Suspect] = ()
+) -> list[Suspect]:
     """The suspects of an examination with what was measured. broken: what is still found when all is put right; laws:
     those among them that a law found, which may leave the output as it is.
     """
@@ -157,13 +160,17 @@ def proved(exam: Any, goal: Goal, broken: set[tuple[str, object]], laws: Sequenc
     ]
 
 
-def _proved(exam: Any, suspect: Suspect, goal: Goal, broken: set[tuple[str, object]], *, is_law: bool) -> Suspect:
-    if not suspect.is_mendable and (suspect.proved or suspect.severity != "fault"):
+def _proved(
+    exam: Examination, suspect: Suspect, goal: Goal, broken: set[tuple[str, object]], *, is_law: bool
+) -> Suspect:
+    if not suspect.repair and (suspect.proved or suspect.severity != "fault"):
         # what was measured where it was found, or is only told, is as it was seen
         return suspect
-    if not suspect.is_mendable:
+    if not suspect.repair:
         is_seen = suspect.fault.needs_proof == "samples" and not suspect.guess and _is_leaking(exam)
-        return replace(suspect, proved=is_seen, said={**suspect.said, "how": "samples"}, evidence="samples" * is_seen)
+        return replace(
+            suspect, proved=is_seen, values={**suspect.values, "how": "samples"}, evidence="samples" * is_seen
+        )
     final = exam.run()
     if final.failure is not None or final.output is None or (suspect.kind, suspect.span) in broken:
         return replace(suspect, proved=False)
@@ -171,19 +178,19 @@ def _proved(exam: Any, suspect: Suspect, goal: Goal, broken: set[tuple[str, obje
     if goal.output is not None and not met:
         return replace(suspect, proved=False)
     there = exam.without(suspect).run()
-    values = {**suspect.said, "after": _number(goal.error) if met else "", "how": "ideal" if met else "laws"}
+    values = {**suspect.values, "after": _number(goal.error) if met else "", "how": "ideal" if met else "laws"}
     if there.failure is not None:
         raised = type(there.failure.error).__name__
-        return replace(suspect, proved=True, evidence=raised, said={**values, "how": f"raised_{values['how']}"})
+        return replace(suspect, proved=True, evidence=raised, values={**values, "how": f"raised_{values['how']}"})
     if not met and bool(final.output.isnan().any()) and not _has_nan(there.output):
         # what leaves no number where there was one puts nothing right
         return replace(suspect, proved=False)
     wanted = goal.output if met and goal.output is not None else final.output
     error = distance(there.output, wanted)
     if error > near(wanted):
-        return replace(suspect, proved=True, evidence=_number(error), said=values)
+        return replace(suspect, proved=True, evidence=_number(error), values=values)
     if is_law:
-        return replace(suspect, proved=True, evidence="law", said={**values, "how": "law"})
+        return replace(suspect, proved=True, evidence="law", values={**values, "how": "law"})
     return replace(suspect, proved=False)
 
 
@@ -191,7 +198,7 @@ def _has_nan(output: Tensor | None) -> bool:
     return output is not None and bool(output.isnan().any())
 
 
-def _is_leaking(exam: Any) -> bool:
+def _is_leaking(exam: Examination) -> bool:
     """Whether one sample is seen to change another's result."""
     run = exam.run(plan=exam.free)
     return run.failure is None and is_leaking(run, partial(exam.rerun, plan=exam.free))

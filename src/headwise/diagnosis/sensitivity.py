@@ -78,14 +78,19 @@ def visible_in(observation: Observation) -> Tensor:
     """Entries that count: without hidden keys, and without rows all of whose keys a mask hides."""
     visible = torch.stack([weight > least_of(observation) for weight in observation.weights]).all(dim=0)
     if observation.run.plan.mask:
-        low, plain, high = observation.weights
-        # what is hidden twice, or as all else is, has one lowest number, whatever its scores are
-        most = plain.amax(dim=-1, keepdim=True)
-        is_even = (((most - plain).abs() < LEAST) | (plain < LEAST)).all(dim=-1, keepdim=True)
-        is_fixed = ((low - plain).abs() + (high - plain).abs() < LEAST).all(dim=-1, keepdim=True)
         hidden = observation.hidden_rows
-        visible = visible & ~(is_even & is_fixed & (True if hidden is None else hidden))
+        visible = visible & ~(_is_even_row(observation) if hidden is None else hidden)
     return visible
+
+
+def _is_even_row(observation: Observation) -> Tensor:
+    """Which rows have one weight for all that has any, whatever the scores are, (problems, queries, 1): what is hidden
+    twice, or as all else is, has one lowest number.
+    """
+    low, plain, high = observation.weights
+    most = plain.amax(dim=-1, keepdim=True)
+    is_even = (((most - plain).abs() < LEAST) | (plain < LEAST)).all(dim=-1, keepdim=True)
+    return is_even & ((low - plain).abs() + (high - plain).abs() < LEAST).all(dim=-1, keepdim=True)
 
 
 def logs_of(observation: Observation) -> tuple[Tensor, ...]:

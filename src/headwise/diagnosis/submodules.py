@@ -96,12 +96,13 @@ class Whole:
         self.exams = [exam for exam in self.exams if not _are_shown_right(exam, exams)]
         inner = [suspect for exam in self.exams for suspect in exam.suspects if suspect.severity == "fault"]
         is_masked = any(suspect.fault.family in MASKS for suspect in inner)
-        for exam in exams:
-            exam.suspects = [
+        return [
+            exam.with_suspects(
                 suspect for suspect in exam.suspects
-                if (suspect.proved or not self._is_inside(suspect)) and not (is_masked and "_tokens" in suspect.said)
-            ]  # fmt: skip
-        return list(exams)
+                if (suspect.proved or not self._is_inside(suspect)) and not (is_masked and suspect.is_of_tokens)
+            )
+            for exam in exams
+        ]  # fmt: skip
 
     def _is_inside(self, suspect: Suspect) -> bool:
         """Whether a fault is that of a class that was examined by itself."""

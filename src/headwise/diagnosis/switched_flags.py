@@ -19,7 +19,7 @@ from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["switched"]
 
-Prove = Callable[[Examination, Sequence[Suspect]], None]
+Prove = Callable[[Examination, Sequence[Suspect]], Examination]
 
 
 def switched(
@@ -43,22 +43,21 @@ def switched(
         if NUMBERED <= kinds and not exam.suspects:
             shown = exam.checks.all("laws", shown_suspects, exam)
             laws += [suspect for suspect in shown if kinds & {suspect.kind, suspect.general}]
-        for suspect in laws:
-            exam.repair(suspect)
+        exam = exam.repaired(*laws)
         faults = [each for each in exam.suspects if each.severity == "fault"]
         if faults and all(kinds & {fault.kind, fault.general} for fault in faults):
-            exam.checks("proof", None, prove, exam, laws)
-            exam.suspects = [
-                replace(suspect, severity="note") if suspect.general in chosen else suspect for suspect in exam.suspects
-            ]
-            out.append(exam)
+            exam = exam.checks("proof", exam, prove, exam, laws)
+            out.append(
+                exam.with_suspects(
+                    replace(suspect, severity="note") if suspect.general in chosen else suspect
+                    for suspect in exam.suspects
+                )
+            )
     for plan in filled_plans(plans, user_files):
         exam = examined(plan, user_files=user_files, checks=exams[-1].checks.again())
         laws = exam.checks.all("arguments kept", changed_arguments, exam.run()) if not exam.suspects else []
         laws += exam.checks.all("rotation", crossed_positions, exam.run(), exam.rerun) if not exam.suspects else []
-        for suspect in laws:
-            exam.repair(suspect)
+        exam = exam.repaired(*laws)
         if exam.suspects:
-            exam.checks("proof", None, prove, exam, laws)
-            out.append(exam)
+            out.append(exam.checks("proof", exam, prove, exam, laws))
     return out

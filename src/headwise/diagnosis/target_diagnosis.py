@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from functools import partial
+from itertools import compress
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -11,7 +13,7 @@ from headwise.calls import Plan, check_forward, is_of_code, is_wrong_kind, seen_
 from headwise.calls import whole as whole_of
 from headwise.dataflow import run
 from headwise.diagnosis.attention_owners import holds_layers, own_files
-from headwise.diagnosis.caches.faults import remember
+from headwise.diagnosis.caches.faults import remembered
 from headwise.diagnosis.check_runner import CheckRunner, failures_of
 from headwise.diagnosis.checks.causal_intent import unread_flags
 from headwise.diagnosis.checks.docstrings import comment_notes, docstring_notes
@@ -19,7 +21,7 @@ from headwise.diagnosis.checks.empty_rows import spreading_rows
 from headwise.diagnosis.checks.forward_method import forward_suspects
 from headwise.diagnosis.checks.missing_imports import supplied_suspects
 from headwise.diagnosis.checks.stated_uses import is_for_halves
-from headwise.diagnosis.checks.transposed_scores import takes_weights, tell_once
+from headwise.diagnosis.checks.transposed_scores import takes_weights, told_once
 from headwise.diagnosis.comparison import COMPARISON, compare, share
 from headwise.diagnosis.coverage import Missed, unfollowed
 from headwise.diagnosis.examination import Examination
@@ -37,7 +39,7 @@ from headwise.diagnosis.result import Diagnosis
 from headwise.diagnosis.submodules import Whole
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.switched_flags import switched
-from headwise.diagnosis.verdict import verdict_of, weigh
+from headwise.diagnosis.verdict import verdict_of, weighed
 from headwise.source import is_installed
 from headwise.targets import Loaded
 from headwise.wording import Refusal, say
@@ -80,15 +82,16 @@ def diagnosed(
         return Diagnosis(title, "not examined", (), {}, error.said(lang), lang)
     exams, whole, said, nearest = _examine_target(target, namespace, user_files, {"init": init, "call": call}, checks)
     missed = [] if loaded is None else checks.all("names", supplied_suspects, loaded, exams)
-    own = [exam for exam in exams if exam not in whole.exams]
-    uncalled = "" if own else unbuilt(target, said, init, call, lang, nearest)
+    is_own = [exam not in whole.exams for exam in exams]
+    uncalled = "" if any(is_own) else unbuilt(target, said, init, call, lang, nearest)
     if not exams:
         why = uncalled if checks.is_whole else say("doctor.not_whole", lang=lang)
         findings = findings_of(missed, files, checks, lang)
         verdict, reason = verdict_of(target, findings, exams, call, lang)
         return Diagnosis(title, verdict, findings, failures_of([checks], lang), reason and why, lang)
-    weigh(exams, is_in_half=is_for_halves(target))
+    exams = weighed(exams, is_in_half=is_for_halves(target))
     share(exams)
+    own = list(compress(exams, is_own))
     suspects = merged([suspect for exam in exams for suspect in exam.suspects])
     if not is_published:
         suspects += checks.all("documentation", _documented, own or exams, user_files, files)
@@ -155,7 +158,7 @@ def _as_called(
         raise calls.refused
     checks.keep_half(is_wanted=not is_inner)
     exams = _examinations(calls, user_files, None if is_inner else whole, checks)
-    exams += [] if is_inner else checks.all("flags", switched, target, calls.plans, user_files, exams, _prove)
+    exams += [] if is_inner else checks.all("flags", switched, target, calls.plans, user_files, exams, _proved)
     if not is_inner and not any(exam.is_understood for exam in exams):
         checks("classes", None, whole.seek, target, [*calls.plans, *calls.failures])
     return TargetExams([*whole.cleared(exams), *whole.exams], whole, calls.reason, next(iter(calls.failures), None))
@@ -166,7 +169,50 @@ def _examinations(
 ) -> list[Examination]:
     """The examinations of all settings. whole: examines the classes inside, None: they are not wanted."""
     is_published = bool(user_files) and all(is_installed(file) for file in user_files)
+    examine = partial(examined, user_files=user_files, is_published=is_published)
     plans = sorted(calls.plans, key=lambda plan: (plan.setting != "cross", bool(plan.mask)))
+    out, apart = _of_failures(calls, plans, user_files, whole, checks)
+    before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
+    for plan in plans:
+        before = examine(plan, is_mask_sure=calls.is_sure(plan), before=before, checks=checks.again())
+        out.append(before)
+    if out:
+        out[0].examined.update({} if apart is None else {"cross": apart})
+        last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
+        place = out.index(last)
+        # what empty rows spread is put right before the laws are asked and the budget goes to classes inside
+        spread = last.checks.all("empty rows", spreading_rows, last)
+        last = out[place] = last.repaired(*spread)
+        # what one run shows is asked before the budget goes to the classes inside; what else laws would show of a whole
+        # model, the classes that hold its attentions show by themselves
+        shown = [] if whole is None else last.checks.all("laws", shown_suspects, last)
+        is_shown = whole is not None and last.checks("classes", False, whole.holds, out)
+        last, laws = found_by_laws(last, shown, is_shown=is_shown)
+        out[place] = last
+        for at, exam in enumerate(out):
+            exam = exam.checks("proof", exam, _proved, exam, [*spread, *laws] if at == place else [])
+            if exam.is_understood:
+                exam = exam.checks(COMPARISON, exam, compare, exam)
+            out[at] = exam
+            names = exam.checks("causal", list[str](), unread_flags, exam.run()) if exam.plan.switched else []
+            if names and exam.examined.get("causal") is not True:
+                exam.examined["causal"] = Missed(UNREAD, {"name": ", ".join(names)})
+        if not is_shown or seen_names(last.plan):
+            # what only a cache shows was measured where it was found; what is beside the attentions of a model may not
+            # know of it
+            out = last.checks("cache", out, remembered, out)
+        out += last.checks.all("sizes", _at_own_sizes, calls, out, user_files, checks)
+    return told_once(out)
+
+
+def _of_failures(
+    calls: Settings, plans: Sequence[Plan], user_files: tuple[str, ...], whole: Whole | None, checks: CheckRunner
+) -> tuple[list[Examination], Missed | None]:
+    """The examinations of calls that fail by what the code does, and why a class inside was not called, None: it was.
+
+    plans: the calls that run.
+    """
+    is_published = bool(user_files) and all(is_installed(file) for file in user_files)
     out: list[Examination] = []
     apart: Missed | None = None
     has_cross = any(plan.setting == "cross" and any(symbol.name == "L" for symbol in plan.symbols) for plan in plans)
@@ -187,45 +233,7 @@ def _examinations(
         elif whole is not None and not is_published:
             # as its owner calls a class inside, so it is
             apart = apart or exam.checks("call", None, fails_apart, exam)
-    before = next((exam for exam in reversed(out) if not exam.plan.mask), None)
-    for plan in plans:
-        sure, runner = calls.is_sure(plan), checks.again()
-        exam = examined(
-            plan, user_files=user_files, is_published=is_published, is_mask_sure=sure, before=before, checks=runner
-        )
-        out.append(exam)
-        before = exam
-    if out:
-        out[0].examined |= {} if apart is None else {"cross": apart}
-        last = max(out, key=lambda exam: (exam.is_understood, bool(exam.plan.mask), exam.plan.setting == "cross"))
-        spread = _repaired_rows(last)
-        # what one run shows is asked before the budget goes to the classes inside; what else laws would show of a whole
-        # model, the classes that hold its attentions show by themselves
-        shown = [] if whole is None else last.checks.all("laws", shown_suspects, last)
-        is_shown = whole is not None and last.checks("classes", False, whole.holds, out)
-        laws = found_by_laws(last, shown, is_shown=is_shown)
-        for exam in out:
-            exam.checks("proof", None, _prove, exam, [*spread, *laws] if exam is last else [])
-            if exam.is_understood:
-                exam.checks(COMPARISON, None, compare, exam)
-            names = exam.checks("causal", list[str](), unread_flags, exam.run()) if exam.plan.switched else []
-            if names and exam.examined.get("causal") is not True:
-                exam.examined["causal"] = Missed(UNREAD, {"name": ", ".join(names)})
-        if not is_shown or seen_names(last.plan):
-            # what only a cache shows was measured where it was found; what is beside the attentions of a model may not
-            # know of it
-            last.checks("cache", None, remember, out)
-        out += last.checks.all("sizes", _at_own_sizes, calls, out, user_files, checks)
-        tell_once(out)
-    return out
-
-
-def _repaired_rows(exam: Examination) -> list[Suspect]:
-    """What empty rows spread, which is put right before the laws are asked and the budget goes to classes inside."""
-    suspects: list[Suspect] = exam.checks.all("empty rows", spreading_rows, exam)
-    for suspect in suspects:
-        exam.repair(suspect)
-    return suspects
+    return out, apart
 
 
 def _at_own_sizes(
@@ -244,7 +252,7 @@ def _at_own_sizes(
         if new and not is_failing:
             # what shows at sizes that are equal, or squares of each other, is told as it is at the next that are not
             exam, new = _at_sizes(base, distinct(base.plan, sizes), reported, user_files, checks.again())
-        exam.suspects = [each for at, each in enumerate(new) if each.proved or (is_failing and at == 0)]
+        exam = exam.with_suspects(each for at, each in enumerate(new) if each.proved or (is_failing and at == 0))
         exam.examined["sizes"] = ", ".join(f"{name}={size}" for name, size in sizes.items() if name in base.plan.real)
         out.append(exam)
     return out
@@ -258,25 +266,25 @@ def _at_sizes(
     exam = examined(
         base.plan, user_files=user_files, is_published=is_published, is_mask_sure=sure, checks=checks, sizes=sizes
     )
-    exam.checks("proof", None, _prove, exam, [])
+    exam = exam.checks("proof", exam, _proved, exam, [])
     return exam, [suspect for suspect in exam.suspects if (suspect.general, suspect.span) not in reported]
 
 
-def _prove(exam: Examination, laws: Sequence[Suspect]) -> None:
-    """Measure what was found, against what the output should be; what was found is measured late too, as it would be
-    taken back unproved.
+def _proved(exam: Examination, laws: Sequence[Suspect]) -> Examination:
+    """The examination with what was found measured, against what the output should be; late too, as it would be taken
+    back unproved.
     """
     if exam.checks.budget.is_over and not exam.suspects:
         exam.examined["ideal"] = Missed("doctor.missed.no_budget")
-        return
+        return exam
     goal = exam.checks("ideal", Goal(None), goal_of, exam)
     met = goal.is_met_by(exam.run().output)
     exam.examined["ideal"] = met or Missed(f"doctor.missed.{'torch_layer' if holds_layers(exam.run()) else 'no_ideal'}")
     if not exam.suspects:
-        return
-    again = law_suspects(exam) if any(law.is_mendable for law in laws) else []
+        return exam
+    again = law_suspects(exam) if any(law.repair for law in laws) else []
     left = broken(exam) | {(each.kind, each.span) for each in again}
-    exam.suspects = proved(exam, goal, left, laws)
+    return exam.with_suspects(proved(exam, goal, left, laws))
 
 
 def _documented(exams: list[Examination], user_files: tuple[str, ...], files: Mapping[str, str]) -> list[Suspect]:

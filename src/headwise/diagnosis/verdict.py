@@ -16,7 +16,7 @@ from headwise.diagnosis.result import Finding
 from headwise.diagnosis.suspects import Suspect
 from headwise.wording import say
 
-__all__ = ["rests_on_guess", "verdict_of", "weigh"]
+__all__ = ["rests_on_guess", "verdict_of", "weighed"]
 
 # what is said of each way in which tokens meet without attending to each other
 MIXES = {
@@ -93,40 +93,46 @@ def rests_on_guess(suspect: Suspect) -> bool:
 
 def _is_unmended(suspect: Suspect) -> bool:
     """Whether a run that should put it right was made, and does not show that it does."""
-    is_tried = suspect.is_mendable or suspect.fault.needs_proof == "samples"
+    is_tried = bool(suspect.repair) or suspect.fault.needs_proof == "samples"
     return suspect.proved is False and is_tried and bool(suspect.fault.needs_proof)
 
 
-def weigh(exams: Sequence[Examination], *, is_in_half: bool = False) -> None:
-    """Take back what rests on a guess alone: the part of the examination that it spoiled is told as not examined.
+def weighed(exams: Sequence[Examination], *, is_in_half: bool = False) -> list[Examination]:
+    """Examinations without what rests on a guess alone: the part that it spoiled is told as not examined.
 
     Where no order of axes was found in which queries and keys meet, only what was measured stands, and what no order
     would mend. Of a call that has too few axes even what was measured is ours. Beside another fault a run that should
     mend one shows nothing, and takes nothing back. is_in_half: the target says that it runs in half precision: what
     fails there in the classes that it holds is a fault.
     """
-    for exam in exams if is_in_half else ():
-        exam.suspects = [
-            replace(suspect, severity="fault") if suspect.kind == IN_HALF else suspect for suspect in exam.suspects
-        ]
+    if is_in_half:
+        exams = [exam.with_suspects(map(_as_fault, exam.suspects)) for exam in exams]
     is_spoiled = any(
         suspect.severity == "fault" and not rests_on_guess(suspect) for exam in exams for suspect in exam.suspects
     )
     is_short = any(suspect.guess == "axes" for exam in exams for suspect in exam.suspects)
+    out = []
     for exam in exams:
-        for suspect in [
-            suspect for suspect in exam.suspects if rests_on_guess(suspect) and (suspect.guess or not is_spoiled)
-        ]:
-            exam.suspects.remove(suspect)
+        taken = [each for each in exam.suspects if rests_on_guess(each) and (each.guess or not is_spoiled)]
+        out.append(exam.with_suspects(each for each in exam.suspects if each not in taken))
+        for suspect in taken:
             unproved = (suspect.fault.needs_proof, "doctor.missed.unmended")
             part, reason = PARTS[suspect.guess] if suspect.guess else unproved
             line = "?" if suspect.span is None else suspect.span.line
-            exam.examined[part] = Missed(reason, {"line": line, "met": suspect.said.get("met", "")})
-    if any(_is_call_guessed(exam) for exam in exams):
-        for exam in exams:
-            exam.suspects = [
-                suspect for suspect in exam.suspects if (suspect.proved and not is_short) or not _is_of_axes(suspect)
-            ]
+            exam.examined[part] = Missed(reason, {"line": line, "met": suspect.values.get("met", "")})
+    if not any(_is_call_guessed(exam) for exam in out):
+        return out
+    return [
+        exam.with_suspects(
+            suspect for suspect in exam.suspects if (suspect.proved and not is_short) or not _is_of_axes(suspect)
+        )
+        for exam in out
+    ]
+
+
+def _as_fault(suspect: Suspect) -> Suspect:
+    """What fails in half precision as a fault."""
+    return replace(suspect, severity="fault") if suspect.kind == IN_HALF else suspect
 
 
 def _is_of_axes(suspect: Suspect) -> bool:

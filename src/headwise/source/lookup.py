@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
+from headwise.source.picks import Pick
 from headwise.source.spans import Span
 from headwise.source.syntax import Code, code_at, file_tree
 
 __all__ = [
     "alias_after",
     "assigned_pairs",
-    "axis_of",
     "bound_to",
-    "fill_of",
     "function_of",
     "is_left",
     "last_given",
     "loads_of",
     "made_at",
-    "option_of",
     "own_number",
     "returned",
     "span_like",
 ]
 
-# the parts of an operation's code to look up
-Pick = Callable[[ast.AST], Iterator[ast.expr]]
 # calls that return a plain number
-NUMBERS = frozenset({"finfo", "iinfo", "float", "int", "sqrt", "pow", "rsqrt"})
+NUMBERS = frozenset({"finfo", "iinfo", "float", "int", "sqrt", "pow", "rsqrt", "size", "len"})
 
 
 def made_at(span: Span, chain: Sequence[Span], pick: Pick) -> Span | None:
@@ -84,6 +80,8 @@ def is_plain(node: ast.expr) -> bool:
         return name in NUMBERS
     if isinstance(node, ast.Attribute):
         return isinstance(node.value, ast.Name) or is_plain(node.value)
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
     if isinstance(node, ast.UnaryOp):
         return is_plain(node.operand)
     if isinstance(node, ast.BinOp):
@@ -91,32 +89,6 @@ def is_plain(node: ast.expr) -> bool:
     if isinstance(node, ast.IfExp):
         return is_plain(node.body) and is_plain(node.orelse)
     return isinstance(node, ast.Constant)
-
-
-def fill_of(node: ast.AST) -> Iterator[ast.expr]:
-    """The candidates for the number with which an operation fills: of a call, an assignment, or a product."""
-    if isinstance(node, ast.Call):
-        yield from (keyword.value for keyword in node.keywords if keyword.arg in ("value", "other"))
-        yield from reversed(node.args)
-    elif isinstance(node, ast.Assign | ast.AugAssign):
-        yield node.value
-    elif isinstance(node, ast.BinOp):
-        yield from (node.right, node.left)
-
-
-def option_of(name: str) -> Pick:
-    """A function that picks the option of a call by its name."""
-
-    def pick(node: ast.AST) -> Iterator[ast.expr]:
-        yield from (argument.value for argument in getattr(node, "keywords", ()) if argument.arg == name)
-
-    return pick
-
-
-def axis_of(node: ast.AST) -> Iterator[ast.expr]:
-    """The axis that a call is told, by its name or as the last of its arguments."""
-    named = [argument.value for argument in getattr(node, "keywords", ()) if argument.arg in ("dim", "axis")]
-    yield from named or [each for each in getattr(node, "args", ())[-1:] if isinstance(each, ast.Name)]
 
 
 def own_number(span: Span) -> Span | None:

@@ -11,6 +11,7 @@ from headwise.dataflow import Decoded, Decoder, chain_of
 from headwise.diagnosis.caches.decoding_calls import WRITES, drops, in_call, joins
 from headwise.diagnosis.caches.law import Breach, breach_of
 from headwise.diagnosis.caches.uncached_results import Transplants
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation, Site, site_of
 
@@ -35,7 +36,7 @@ def raised_suspects(decoder: Decoder, breach: Breach, decoded: Decoded) -> list[
         or _values(decoder, breach, decoded, failure.operation, error)
         or [
             Suspect(
-                "cache-raises", failure.span, said={"error": error}, proved=False,
+                "cache-raises", failure.span, values={"error": error}, proved=False,
                 evidence=error, guess="" if is_join else "cache",
             )
         ]
@@ -54,7 +55,7 @@ def _axes(decoder: Decoder, breach: Breach, decoded: Decoded, error: str) -> lis
         if breach_of(decoder, breach.way, breach.cuts, stand_ins=fixed) is None:
             values = {"error": error}
             return [
-                Suspect("cache-axis", site[1], {site: right}, said=values, proved=True, evidence=error)
+                Suspect("cache-axis", site[1], Repair({site: right}), values=values, proved=True, evidence=error)
                 for site, right in fixed.items()
             ]
         now = decoder.parts(breach.way, breach.cuts, stand_ins=fixed, recorded=True)
@@ -110,5 +111,7 @@ def _values(decoder: Decoder, breach: Breach, decoded: Decoded, failed: Operatio
             if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is None:
                 wrong = [*(op for op in entries if drops(op, sum(breach.cuts[: breach.at + 1]))), *joined, entry]
                 span, values = wrong[0].span, {"error": error}
-                return [Suspect("cache-incomplete", span, stand_ins, said=values, proved=True, evidence=error)]
+                return [
+                    Suspect("cache-incomplete", span, Repair(stand_ins), values=values, proved=True, evidence=error)
+                ]
     return []

@@ -37,22 +37,29 @@ from headwise.diagnosis.coverage import Missed
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.faults import FAULT, WARNING
 from headwise.diagnosis.plans.decoding_plans import looking_back, with_room
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 
-__all__ = ["remember"]
+__all__ = ["remembered"]
 
 # keys in a window that leaves some of the tokens behind
 WINDOW = 3
 
 
-def remember(exams: Sequence[Examination]) -> None:
-    """Examine the cache of a target that was examined without one, and note what is wrong with it."""
+def remembered(exams: Sequence[Examination]) -> list[Examination]:
+    """Examinations of a target, of which one was made without a cache and now says what is wrong with it."""
     exam = next((each for each in exams if each.plan.setting == "self" and each.is_understood), None)
     if exam is None:
         is_understood, is_wrong = any(each.is_understood for each in exams), any(each.suspects for each in exams)
         why = "no_self" if is_understood else "faults_first" if is_wrong else "not_followed"
         exams[0].examined.setdefault("cache", Missed(f"doctor.missed.{why}"))
-        return
+        return list(exams)
+    found = _of_cache(exam, exams)
+    return [each.with_suspects([*each.suspects, *found]) if each is exam else each for each in exams]
+
+
+def _of_cache(exam: Examination, exams: Sequence[Examination]) -> list[Suspect]:
+    """What is wrong with the cache of a target. exam: that of a sequence without one."""
     exam.examined["cache"] = Missed("doctor.missed.no_cache")
     # a memory that is as long as what is decoded would grow with it
     apart = next((each for each in exams if each.plan.setting == "cross" and each.is_understood), None)
@@ -61,16 +68,16 @@ def remember(exams: Sequence[Examination]) -> None:
     symbol = next((each for each in plan.symbols if each.name == "L"), None)
     is_free = symbol is not None and not symbol.equals and symbol.fixed is None
     if not is_free or not any("L" in axes_of(each) for each in plan.call.values()):
-        return
+        return []
     decoder = _decoder(exam, plan)
     if not may_keep(decoder):
-        return
-    if any(suspect.is_local for suspect in exam.suspects):
+        return []
+    if any(suspect.repair.is_local for suspect in exam.suspects):
         # what puts them right is made for one length, and what they are wrong in is wrong with a cache too
         exam.examined["cache"] = Missed("doctor.missed.faults_first")
-        return
+        return []
     exam.examined["cache"] = Missed("doctor.missed.cache_unseen")
-    flagged = looking_back(plan)
+    flagged, out = looking_back(plan), list[Suspect]()
     for variant in (plan,) if flagged is None else (plan, flagged):
         decoder = _decoder(exam, variant)
         cache = kept(decoder)
@@ -78,7 +85,7 @@ def remember(exams: Sequence[Examination]) -> None:
         if suspects and variant is plan and flagged is not None and _is_right(_decoder(exam, flagged), exam):
             # with the flag that says that tokens come one after another it is right: without it another thing is kept
             exam.examined["cache"] = True
-            return
+            return []
         asked = frozenset(variant.call.keys() - plan.call.keys())
         if suspects and asked and _is_right(replace(decoder, place=DecodingStep(), wholes={}, opening=asked), exam):
             # who decodes need not ask each step for it
@@ -88,16 +95,17 @@ def remember(exams: Sequence[Examination]) -> None:
             if roomy is not None and _is_right(_decoder(exam, roomy), exam):
                 # how many tokens are kept is a number that who builds it gives
                 exam.examined["cache"] = True
-                return
-        exam.suspects += suspects
+                return out
+        out += suspects
         if cache.way is not None or cache.breaches:
             exam.examined["cache"] = True
         elif cache.names and variant is plan:
             exam.examined["cache"] = Missed("doctor.missed.cache_unknown", {"name": ", ".join(cache.names)})
         if suspects or exam.examined["cache"] is not True:
             # what is wrong without a flag is wrong with it
-            return
-        exam.suspects += _with_windows(decoder, exam)
+            return out
+        out += _with_windows(decoder, exam)
+    return out
 
 
 def _is_right(decoder: Decoder, exam: Examination) -> bool:
@@ -182,7 +190,7 @@ def _weighed(suspect: Suspect, breach: Breach, decoder: Decoder) -> Suspect:
     # what is never called without a cache has several tokens after one whenever it has several
     required = {parameter.name for parameter in parameters(callee(decoder.plan.target)) if parameter.default is EMPTY}
     is_step = suspect.kind == "cache-step-differs" and not required.isdisjoint(breach.way.names)
-    if not (breach.is_chunk or (is_step and max(breach.cuts) > 1)) or suspect.said.get("made") == "rectangle":
+    if not (breach.is_chunk or (is_step and max(breach.cuts) > 1)) or suspect.values.get("made") == "rectangle":
         return suspect
     is_unnamed = suspect.kind in ("causal-cache", "cache-step-differs")
     severity = FAULT if is_for_chunks(decoder.plan.target) else WARNING
@@ -240,7 +248,7 @@ def _disordered(decoder: Decoder, breach: Breach, decoded: Decoded) -> list[Susp
     tokens = [entry for entry in joins if (marks := entry.output_marks[0]) is not None and marks.kind == "token"]
     # where the keys alone or the values alone are joined so, these no longer belong together
     kind = "cache-order" if len(tokens) == len(wrong) else "cache-order-mismatch"
-    return [Suspect(kind, wrong[0].span, stand_ins, proved=True, evidence=_far(breach))]
+    return [Suspect(kind, wrong[0].span, Repair(stand_ins), proved=True, evidence=_far(breach))]
 
 
 def _turned(entry: MarkedOp) -> Callable[..., Any]:

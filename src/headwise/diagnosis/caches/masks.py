@@ -8,6 +8,7 @@ import torch
 
 from headwise.dataflow import AttentionOps, Decoder, MarkedOp, Run
 from headwise.diagnosis.caches.law import Breach, breach_of
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["hides", "is_mask_alone", "is_rectangle", "unmasked_suspects"]
@@ -73,4 +74,4 @@ def unmasked_suspects(decoder: Decoder, breach: Breach, attention: AttentionOps)
     stand_ins = {softmax.site: right}
     if breach_of(decoder, breach.way, breach.cuts, stand_ins=stand_ins) is not None:
         return []
-    return [Suspect("causal-cache", softmax.span, stand_ins, proved=True, evidence=f"{breach.distance:.4g}")]
+    return [Suspect("causal-cache", softmax.span, Repair(stand_ins), proved=True, evidence=f"{breach.distance:.4g}")]

@@ -13,6 +13,7 @@ from headwise.dataflow import AttentionOps, Decoded, Decoder, MarkedOp, attentio
 from headwise.diagnosis.caches.decoding_calls import drops, in_call, joins, places_of
 from headwise.diagnosis.caches.law import Breach, breach_of
 from headwise.diagnosis.checks.head_layout import Side, sides
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site, site_of
 
@@ -181,10 +182,13 @@ def lost_suspects(decoder: Decoder, breach: Breach, decoded: Decoded, attention:
     right = next((each for each in tried if each and _is_right(decoder, breach, each)), None)
     return [
         Suspect(
-            "cache-lost", (dropped or [span])[0], stand_ins if right is None else right,
-            proved=right is not None, evidence=f"{breach.distance:.4g}",
+            "cache-lost",
+            (dropped or [span])[0],
+            Repair(stand_ins if right is None else right),
+            proved=right is not None,
+            evidence=f"{breach.distance:.4g}",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _attended(decoder: Decoder, attention: AttentionOps, first: int, end: int) -> set[int]:

@@ -10,7 +10,9 @@ from headwise.diagnosis.caches.law import Breach, breach_of, guess_of
 from headwise.diagnosis.caches.masks import hides, is_mask_alone, is_rectangle
 from headwise.diagnosis.caches.uncached_results import Transplants
 from headwise.diagnosis.checks.rotary import called
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
+from headwise.source import made_at, start_of
 
 __all__ = ["transplanted_suspects", "unexplained_suspects"]
 
@@ -58,7 +60,8 @@ def _named(decoder: Decoder, run: Run, entry: MarkedOp, breach: Breach, transpla
         kind, values = "causal-cache", {"made": "rectangle" if is_rectangle(entry) else ""}
     elif reached == "token" and entry.joint is None:
         kind, span = "position-cache", called(entry)
-    return Suspect(kind, span, stand_ins, said=values, proved=True, evidence=evidence)
+    home = made_at(span, entry.operation.chain, start_of) if kind == "position-cache" else None
+    return Suspect(kind, span, Repair(stand_ins), values=values, proved=True, evidence=evidence, home=home)
 
 
 def _joined_by(run: Run, entry: MarkedOp, transplants: Transplants) -> MarkedOp | None:
@@ -106,4 +109,4 @@ def _reaches(run: Run, entry: MarkedOp) -> str:
 def unexplained_suspects(decoder: Decoder, breach: Breach, attention: AttentionOps) -> list[Suspect]:
     entry, guess = attention.softmax or attention.scores or attention.context, guess_of(decoder, breach)
     said, error = {"how": "stepped"}, f"{breach.distance:.4g}"
-    return [Suspect("cache-step-differs", entry.span, said=said, proved=not guess, evidence=error, guess=guess)]
+    return [Suspect("cache-step-differs", entry.span, values=said, proved=not guess, evidence=error, guess=guess)]

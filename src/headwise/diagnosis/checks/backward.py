@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from headwise.dataflow import MarkedOp, Run, attentions
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site, is_out_of_memory, tensors
 
@@ -40,9 +41,9 @@ def broken_backward(run: Run, error: str, rerun: Callable[[dict[Site, Callable[.
             repeated = rerun(dict(stand_ins))
             if repeated.failure is None and not backward_error(repeated):
                 values = {"error": error}
-                return [Suspect("inplace-breaks-backward", place.span, dict(stand_ins), said=values)]
+                return [Suspect("inplace-breaks-backward", place.span, Repair(dict(stand_ins)), values=values)]
     last = attentions(run)[-1].context if attentions(run) else run.seen[-1]
-    return [Suspect("inplace-breaks-backward", last.span, said={"error": error})]
+    return [Suspect("inplace-breaks-backward", last.span, values={"error": error})]
 
 
 def apart(entry: MarkedOp) -> Callable[..., Any]:

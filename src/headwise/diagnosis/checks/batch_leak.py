@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headwise.calls import Plan, call_role
+from headwise.calls import call_role
 from headwise.dataflow import MarkedOp, Marks, Run, attentions, place_of, sample_of
 from headwise.diagnosis.checks.built_layers import untold_layer
 from headwise.diagnosis.checks.pooled_samples import attends_rows
@@ -17,7 +17,7 @@ from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Rebound
 
-__all__ = ["SHARED", "is_leaking", "mask_leaks", "sample_leaks", "samples_of", "tells_samples"]
+__all__ = ["SHARED", "differs", "first_changed", "is_leaking", "sample_leaks", "samples_of", "tells_samples"]
 
 # what may be said once for all samples, however it was handed over
 SHARED = frozenset({"encoding", "cosine", "sine", "cosine_sine", "frequencies", "positions", "bias", "pairs"})
@@ -30,7 +30,7 @@ def sample_leaks(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     if leak is None:
         return []
     sample, disturbed = leak
-    entry = _first(run, disturbed, sample) or (attentions(run)[-1].context if attentions(run) else run.seen[-1])
+    entry = first_changed(run, disturbed, sample) or (attentions(run)[-1].context if attentions(run) else run.seen[-1])
     home = untold_layer(run, entry)
     if attends_rows(run, entry.at):
         return []
@@ -79,49 +79,6 @@ def _turned(value: Any) -> Any:
     return value.transpose(0, 1) if is_batched else value
 
 
-def mask_leaks(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
-    """Whether the mask of one sample changes the result of another: the first operation in which it does."""
-    declared = plan.call.get("_mask")
-    if not isinstance(declared, Mapping) or [str(axis) for axis in declared["shape"]][:1] != ["B"]:
-        return []
-    name, means = str(declared["argument"]), str(declared["means"])
-
-    def masked(**options: Any) -> Run:
-        again: Run = rerun(plan=plan, **options)
-        return again
-
-    def change(_: Any, options: dict[str, Any]) -> None:
-        mask = options.get(name)
-        if isinstance(mask, Tensor):
-            # the others hide nothing
-            open_value = mask.max().item() if means == "lengths" else int(means == "attend")
-            options[name] = torch.cat([mask[:1], torch.full_like(mask[1:], open_value)])
-
-    run = masked()
-    samples, of_output = samples_of(run, masked) if run.failure is None else ({}, torch.empty(0))
-    if run.output is None or not samples:
-        return []
-    disturbed = masked(more_change=change)
-    if disturbed.output is None or disturbed.output.shape != run.output.shape:
-        return []
-    if not bool((_differs(disturbed.output, run.output) & (of_output == 0)).any()):
-        return []
-    entry = _first(run, disturbed, 0) or _first_along(run, disturbed, run.sizes.get("B", 0)) or run.seen[-1]
-    return [Suspect("sample-leak", entry.span, proved=True)]
-
-
-def _first_along(run: Run, rerun: Run, samples: int) -> MarkedOp | None:
-    """The first operation whose result has one axis of so many samples, in which that of the first sample changes."""
-    for a, b in zip(run.seen, rerun.seen, strict=False):
-        for x, y in zip(a.outputs, b.outputs, strict=False):
-            axes = [axis for axis, size in enumerate(x.shape) if size == samples]
-            if x.value is None or y.value is None or len(axes) != 1 or x.shape != y.shape:
-                continue
-            if bool(_differs(x.value.select(axes[0], 0).double(), y.value.select(axes[0], 0).double()).any()):
-                return a
-    return None
-
-
 def is_leaking(run: Run, rerun: Callable[..., Run]) -> bool:
     """Whether anything of a sample's output changes with the other samples."""
     return _leak(run, rerun) is not None
@@ -164,7 +121,7 @@ def _leak(run: Run, rerun: Callable[..., Run]) -> tuple[int, Run] | None:
         repeated = _disturbed(rerun, {name: each != sample for name, each in samples.items()})
         if repeated.output is None or repeated.output.shape != run.output.shape:
             return None
-        if bool((_differs(repeated.output, run.output) & (of_output == sample)).any()):
+        if bool((differs(repeated.output, run.output) & (of_output == sample)).any()):
             return sample, repeated
     return None
 
@@ -253,21 +210,21 @@ def _other_numbers(value: Tensor) -> Tensor:
     return value * 1.3 + wave + 0.7
 
 
-def _differs(a: Tensor, b: Tensor) -> Tensor:
+def differs(a: Tensor, b: Tensor) -> Tensor:
     """Where two results are further apart than rounding makes them, as where all samples have one largest score."""
     if a.dtype == torch.bool:
         return a != b
     return (a - b).abs().nan_to_num() > TOLERANCE * max(1.0, float(b.detach().abs().nan_to_num(posinf=0.0).max()))
 
 
-def _first(run: Run, rerun: Run, sample: int) -> Any:
+def first_changed(run: Run, rerun: Run, sample: int) -> Any:
     """The first operation in which something of one sample changes with the others."""
     for a, b in zip(run.seen, rerun.seen, strict=False):
         for x, y, m in zip(a.outputs, b.outputs, a.output_marks, strict=False):
             if m is None or m.kind != "token" or x.value is None or y.value is None:
                 continue
             samples = _numbers(m, sample_of)
-            if samples is not None and bool((_differs(x.value, y.value) & (samples == sample)).any()):
+            if samples is not None and bool((differs(x.value, y.value) & (samples == sample)).any()):
                 return a
     return None
 
@@ -289,4 +246,4 @@ def _is_turned(run: Run, rerun: Callable[..., Run], marks_by_name: Mapping[str, 
     if repeated.output is None or place is None or sample is None or repeated.output.shape != run.output.shape:
         return False
     is_own = (sample == which) & (place == place.max())
-    return not bool((_differs(repeated.output, run.output) & is_own).any())
+    return not bool((differs(repeated.output, run.output) & is_own).any())

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise.calls import Plan
 from headwise.dataflow import SOFTMAXES, MarkedOp, Run
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.wording import percent
 
-__all__ = ["bounded_fills"]
+__all__ = ["bounded_fills", "masked_bounds"]
 
 # what gives a large negative number a small one
 BOUNDS = frozenset({
@@ -21,6 +23,8 @@ BOUNDS = frozenset({
 })  # fmt: skip
 # a score below this one is hidden; a weight above that one is some
 HIDDEN, CLEAR = -1e4, 1e-4
+# a score above this one is none that hides: scores that are seen may be as low
+LOW = -100.0
 
 
 def bounded_fills(run: Run) -> list[Suspect]:
@@ -32,15 +36,27 @@ def bounded_fills(run: Run) -> list[Suspect]:
         hidden = before <= HIDDEN
         # a row that is hidden whole has nothing else to see
         hidden &= ~hidden.all(dim=-1, keepdim=True) if before.ndim else hidden
-        leak = _weight_of(run, entry, hidden) if bool(hidden.any()) else 0.0
+        if not bool(hidden.any()):
+            continue
+        leak = _weight_of(run, entry, hidden)
+        if leak is None:
+            continue
+        if leak <= CLEAR and float(after[hidden].max()) > LOW:
+            # where all that is seen is at the bound too
+            leak = float(1 / hidden.logical_not().sum(dim=-1)[hidden.any(dim=-1)].add(1).min())
         if leak > CLEAR:
             stand_ins = {entry.site: _kept(entry.function)}
-            return [Suspect("mask-bounded", entry.span, stand_ins, said={"leak": percent(leak)}, proved=True)]
+            return [Suspect("mask-bounded", entry.span, Repair(stand_ins), values={"leak": percent(leak)}, proved=True)]
     return []
 
 
-def _weight_of(run: Run, entry: MarkedOp, hidden: Tensor) -> float:
-    """The largest weight that a softmax gives to some entries of what an operation gives."""
+def masked_bounds(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
+    """The same where a mask that is given hides scores."""
+    return bounded_fills(rerun(plan=plan))
+
+
+def _weight_of(run: Run, entry: MarkedOp, hidden: Tensor) -> float | None:
+    """The largest weight that a softmax gives to some entries of what an operation gives; None: no softmax takes it."""
     numbers, shape = set(entry.results), entry.outputs[0].shape
     for later in run.seen:
         if later.at <= entry.at or not numbers & later.taken or not later.outputs or later.outputs[0].shape != shape:
@@ -49,7 +65,7 @@ def _weight_of(run: Run, entry: MarkedOp, hidden: Tensor) -> float:
         if later.last in SOFTMAXES and later.value is not None:
             weights = later.value.exp() if later.last == "log_softmax" else later.value
             return float(weights.nan_to_num()[hidden].max())
-    return 0.0
+    return None
 
 
 def _kept(function: Callable[..., Any]) -> Callable[..., Any]:

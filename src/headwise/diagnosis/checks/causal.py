@@ -36,7 +36,8 @@ from headwise.diagnosis.checks.causal_intent import (
 from headwise.diagnosis.checks.mask_repair import inverted, is_inverted_triangle
 from headwise.diagnosis.checks.projection_names import KEYS
 from headwise.diagnosis.checks.visible_pairs import pattern_of, visible_pairs
-from headwise.diagnosis.suspects import Hiding, Suspect
+from headwise.diagnosis.repair import Hiding, Repair
+from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Recalled, Site
 from headwise.source import Span, is_left, written_in
 
@@ -59,7 +60,7 @@ def order_suspects(run: Run) -> list[Suspect]:
         zeroed = _zeroed(attention)
         if zeroed is not None:
             stand_ins = _stand_ins(attention, zeroed)
-            return [Suspect("causal-zeroed", zeroed.span, stand_ins, is_local=True)]
+            return [Suspect("causal-zeroed", zeroed.span, Repair(stand_ins, is_local=True))]
         allowed = visible_pairs(sight)
         if allowed is None:
             continue
@@ -70,7 +71,7 @@ def order_suspects(run: Run) -> list[Suspect]:
         if not kind and sight.weights.shape[-1] > 1:
             late = _hidden_late(attention, sight)
             if late is not None:
-                return [Suspect("mask-after-softmax", late.span, _stand_ins(attention), is_local=True)]
+                return [Suspect("mask-after-softmax", late.span, Repair(_stand_ins(attention), is_local=True))]
         if kind == "causal-missing" and _is_of_a_memory(run):
             continue
         if kind:
@@ -84,7 +85,7 @@ def order_suspects(run: Run) -> list[Suspect]:
                     entry = maker
                 elif kind == "causal-inverted":
                     entry = filled_by(run, entry) or entry
-            return [Suspect(kind, entry.span, _stand_ins(attention), is_local=True, home=home)]
+            return [Suspect(kind, entry.span, Repair(_stand_ins(attention), is_local=True), home=home)]
     return []
 
 

@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import isclose, prod, sqrt
-from typing import Any
 
 from headwise.calls import callee, evaluated, init_role, parameters
 from headwise.dataflow import Run
 from headwise.diagnosis.checks.head_layout import sides
-from headwise.diagnosis.scale_factors import Scale, scales
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.scale_factors import Factor, Scale, scales
 from headwise.diagnosis.suspects import Suspect
 from headwise.wording import Sentence
 
-__all__ = ["are_unit_vectors", "as_chosen", "inverts_norms", "is_given", "named_scales"]
+__all__ = ["are_unit_vectors", "beside_torch", "as_chosen", "inverts_norms", "is_given", "named_scales"]
 
 NEAR = 1e-3
 NUMBER = re.compile(r"(?<![\w.])\d+\.\d+")
@@ -109,18 +109,18 @@ def _config_numbers(run: Run) -> Iterator[tuple[str, float]]:
                 yield name, float(number)
 
 
-def as_chosen(exam: Any, place: int, scale: Scale, suspect: Suspect) -> Suspect:
+def as_chosen(exam: Examination, place: int, scale: Scale, suspect: Suspect) -> Suspect:
     """A scale that is a number of its own, as a note where it is a choice: another number for more tokens, or as many
     times what it should be for heads of other widths. exam: its examination; place: of its attention among all.
     """
-    factor = suspect.said.get("what")
+    factor = suspect.values.get("what")
     if suspect.kind != "scale-wrong" or not isinstance(factor, Sentence) or factor.key != "doctor.factor.constant":
         return suspect
     is_chosen = _knows_width(exam, place, scale) or _knows_length(exam, place, scale)
     return replace(suspect, severity="note") if is_chosen else suspect
 
 
-def _knows_width(exam: Any, place: int, scale: Scale) -> bool:
+def _knows_width(exam: Examination, place: int, scale: Scale) -> bool:
     """Whether with heads of other widths scores are scaled by as many times what they should be, or by just that, as by
     a temperature.
     """
@@ -135,7 +135,7 @@ def _knows_width(exam: Any, place: int, scale: Scale) -> bool:
     return is_other
 
 
-def _knows_length(exam: Any, place: int, scale: Scale) -> bool:
+def _knows_length(exam: Examination, place: int, scale: Scale) -> bool:
     """Whether with more tokens scores are scaled by another number."""
     sizes = {name: size + MORE * (name in ("L", "S")) for name, size in exam.sizes.items()}
     sizes |= {symbol.name: evaluated(symbol.equals, sizes) for symbol in exam.free.symbols if symbol.equals}
@@ -143,8 +143,24 @@ def _knows_length(exam: Any, place: int, scale: Scale) -> bool:
     return there is not None and not isclose(there.total, scale.total, rel_tol=NEAR)
 
 
-def _scale_at(exam: Any, place: int, sizes: Mapping[str, int]) -> Scale | None:
+def _scale_at(exam: Examination, place: int, sizes: Mapping[str, int]) -> Scale | None:
     """The scale of one attention at other sizes; None: it does not run with them."""
     runs = [exam.run(plan=exam.free, sizes=sizes, seed=seed) for seed in (0, 1)]
     measured = [] if any(run.failure is not None for run in runs) else scales(*runs)
     return measured[place] if place < len(measured) else None
+
+
+def beside_torch(run: Run, scale: Scale, wanted: float) -> Factor | None:
+    """A scale of its own, the usual one or a number of a config that is called one, beside that of torch's function,
+    which is told nothing of it; None: there is none.
+    """
+    context = scale.attention.context
+    if context.last != "scaled_dot_product_attention" or context.rules[1].get("scale") is not None:
+        return None
+    before = [factor for factor in scale.factors if factor.entry is not context]
+    # torch's own scale a second time, or a number of a config
+    chosen = {wanted, *(number**-0.5 for number in named_scales(run))}
+    # unit vectors have any scale, and what one factor takes another may give back
+    if are_unit_vectors(scale) or not any(isclose(scale.total, wanted * one, rel_tol=NEAR) for one in chosen):
+        return None
+    return next((factor for factor in before if isclose(scale.total, wanted * factor.value, rel_tol=NEAR)), None)

@@ -20,7 +20,7 @@ def arriving_nowhere(run: Run, name: str, sources: set[str | None]) -> list[Susp
         return []
     return [
         Suspect(
-            "batch-length-confused", context.span, said={"name": name}, proved=True, home=untold_layer(run, context)
+            "batch-length-confused", context.span, values={"name": name}, proved=True, home=untold_layer(run, context)
         )
     ]
 

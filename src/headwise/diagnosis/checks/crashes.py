@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import permutations
 from math import prod
 from typing import Any
@@ -26,6 +27,9 @@ from headwise.diagnosis.checks.refusals import (
 from headwise.diagnosis.checks.transposed_scores import PRODUCTS, transposed_scores
 from headwise.diagnosis.checks.undefined_names import attribute_suspect, name_suspect
 from headwise.diagnosis.checks.view_errors import asked_sizes, view_suspect
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.patches.movements import keys_transposed, rearranged
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation, TensorSeen, site_of
 
@@ -34,7 +38,7 @@ __all__ = ["crash_suspect"]
 INPUTS = frozenset({"query", "key", "value"})
 
 
-def crash_suspect(run: Run, exam: Any) -> Suspect | None:
+def crash_suspect(run: Run, exam: Examination) -> Suspect | None:
     """What the error of a run says; exam: the examination, which a name that is put right is handed to."""
     failure = run.failure
     if failure is None:
@@ -62,22 +66,23 @@ def crash_suspect(run: Run, exam: Any) -> Suspect | None:
     if is_refusal(failure):
         return None
     if _with_mask_only(run, exam):
-        return None if is_condensed(run, failure.operation) else Suspect("mask-raises", failure.span, said=values)
+        return None if is_condensed(run, failure.operation) else Suspect("mask-raises", failure.span, values=values)
     if exam.is_published or not _is_certain(run, failure.operation):
         return None
     kind = "super-init-missing" if "before Module.__init__()" in str(error) else "raises"
     # as many of the largest as there are none: of fewer experts or keys than were meant
     is_few = failure.operation is not None and failure.operation.last in ("topk", "kthvalue")
     guess = "sizes" if is_few or takes_one_size(run, exam) else ""
-    return Suspect(kind, failure.span, said=values, guess=guess)
+    return Suspect(kind, failure.span, values=values, guess=guess)
 
 
-def _merge(run: Run, exam: Any, values: dict[str, object]) -> Suspect | None:
+def _merge(run: Run, exam: Examination, values: dict[str, object]) -> Suspect | None:
     """Heads that are merged before the tokens stand in front of them, where the call runs once these change places."""
     merge = early_merge(run, exam.run)
     if merge is None:
         return None
-    return Suspect("merge-without-transpose", merge.span, merge.stand_ins, said={**values, "_move": merge.move})
+    repair = Repair(merge.stand_ins, rewriting=partial(rearranged, move=merge.move))
+    return Suspect("merge-without-transpose", merge.span, repair, values=values)
 
 
 def _is_certain(run: Run, operation: Operation | None) -> bool:
@@ -122,7 +127,7 @@ def _has_weights(operation: Operation) -> bool:
     return operation.last in ("linear", "layer_norm", "rms_norm")
 
 
-def _turned_mask(run: Run, operation: Operation | None, exam: Any) -> Suspect | None:
+def _turned_mask(run: Run, operation: Operation | None, exam: Examination) -> Suspect | None:
     """A mask that would fit the scores if its last two axes changed places: it lies along the queries."""
     if not run.plan.mask or operation is None:
         return None
@@ -140,7 +145,7 @@ def _turned_mask(run: Run, operation: Operation | None, exam: Any) -> Suspect | 
     if repeated.failure is not None and repeated.failure.span == operation.span:
         return None
     values: dict[str, object] = {"error": ""}
-    return Suspect("mask-axis", operation.span, stand_ins, said=values, is_local=True)
+    return Suspect("mask-axis", operation.span, Repair(stand_ins, is_local=True), values=values)
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
@@ -164,7 +169,7 @@ def _with_turned(name: str, shape: tuple[int, ...]) -> Callable[..., Any]:
     return right
 
 
-def _with_mask_only(run: Run, exam: Any) -> bool:
+def _with_mask_only(run: Run, exam: Examination) -> bool:
     return bool(run.plan.mask) and exam.run(plan=exam.free).failure is None
 
 
@@ -239,9 +244,11 @@ def _misfit(run: Run, failed: Operation) -> Suspect | None:
         kept["value"] = options.get(fitting[0])
 
     return Suspect(
-        "input-ignored", failed.span, {site_of(failed): right}, change=change,
-        said={"name": fitting[0], "was": ", ".join(sorted(taken))},
-    )  # fmt: skip
+        "input-ignored",
+        failed.span,
+        Repair({site_of(failed): right}, change=change),
+        values={"name": fitting[0], "was": ", ".join(sorted(taken))},
+    )
 
 
 def _asks_keys(run: Run, failed: Operation) -> bool:
@@ -254,7 +261,7 @@ def _asks_keys(run: Run, failed: Operation) -> bool:
     return False
 
 
-def _product(run: Run, operation: Operation, exam: Any, values: dict[str, object]) -> Suspect | None:
+def _product(run: Run, operation: Operation, exam: Examination, values: dict[str, object]) -> Suspect | None:
     """A product that wants its right side turned: the key was not transposed."""
     if len(operation.inputs) < 2 or any(run.marks.get(tensor.number) is None for tensor in operation.inputs[:2]):
         return None
@@ -267,7 +274,8 @@ def _product(run: Run, operation: Operation, exam: Any, values: dict[str, object
         stand_ins = {site_of(operation): turned}
         repeated = exam.run(stand_ins)
         if repeated.failure is None or repeated.failure.span != operation.span:
-            return Suspect("key-not-transposed", operation.span, stand_ins, said={**values, "_product": True})
+            repair = Repair(stand_ins, rewriting=keys_transposed)
+            return Suspect("key-not-transposed", operation.span, repair, values=values)
     return None
 
 

@@ -41,7 +41,7 @@ def crossed_positions(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
                 continue
             is_same = [x.shape == y.shape and torch.equal(x, y) for x, y in zip(before, after, strict=True)]
             if is_same == [True, False] and (span := _added_at(run, run.given[name], a.context)) is not None:
-                return [Suspect("position-on-values", span, said={"name": name}, proved=True)]
+                return [Suspect("position-on-values", span, values={"name": name}, proved=True)]
     return []
 
 

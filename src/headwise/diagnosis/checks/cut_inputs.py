@@ -56,7 +56,7 @@ def cut_inputs(run: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run])
         is_run = repeated.failure is None and not backward_error(repeated)
         return is_run and _lacking(repeated) & used_parameters(repeated) < lacking
 
-    suspects = gradient_cut(run, rerun, is_better, is_data=True, said={"name": listed(sorted(lacking))})
+    suspects = gradient_cut(run, rerun, is_better, is_data=True, values={"name": listed(sorted(lacking))})
     return [suspect for suspect in suspects if suspect.span in cuts and suspect.home is None]
 
 

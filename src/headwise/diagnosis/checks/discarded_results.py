@@ -23,7 +23,7 @@ def discarded_results(run: Run) -> list[Suspect]:
     for entry in run.seen:
         is_new = bool(entry.outputs) and not entry.operation.writes and "out" not in entry.options
         if entry.last in CHANGES and is_new and not entry.results & taken and _is_statement(entry):
-            return [Suspect("result-discarded", entry.span, said={"name": entry.last}, proved=True)]
+            return [Suspect("result-discarded", entry.span, values={"name": entry.last}, proved=True)]
     return []
 
 

@@ -169,4 +169,4 @@ def comment_notes(plan: Plan, user_files: tuple[str, ...], files: Mapping[str, s
 
 
 def _note(kind: str, span: Span, values: dict[str, object]) -> Suspect:
-    return Suspect(kind, span, said=values, proved=True)
+    return Suspect(kind, span, values=values, proved=True)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,9 @@ from headwise.diagnosis.checks.parameters import unregistered
 from headwise.diagnosis.checks.unused_projections import is_unkept
 from headwise.diagnosis.faults.fault import WARNING
 from headwise.diagnosis.modules import modules_in
-from headwise.diagnosis.suspects import Suspect, Undropping
+from headwise.diagnosis.patches.dropout import dropout_of_weights
+from headwise.diagnosis.repair import Repair, Undropping
+from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import code_at, made_at, option_of
 
@@ -67,7 +70,7 @@ def drawn_suspects(first: Run, again: Run) -> list[Suspect]:
 def _unreached(run: Run) -> list[Suspect]:
     """Modules that eval() does not reach, as their owner keeps them in a plain list: what they drop follows from it."""
     suspects = unregistered(run)
-    name = str(suspects[0].said.get("name", "")) if suspects and suspects[0].change is not None else ""
+    name = str(suspects[0].values.get("name", "")) if suspects and suspects[0].repair.change is not None else ""
     owners = [module for module in run.target.modules() if name in vars(module)] if name else []
     kept_in = [module for owner in owners for module in modules_in(vars(owner)[name])]
     is_left = any(module.training != run.target.training for each in kept_in for module in each.modules())
@@ -121,8 +124,8 @@ def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
         for entry in attention.path:
             if "dropout" in entry.last and softmax is not None and entry.at < softmax.at and _dropped(entry):
                 stand_ins = {entry.site: lambda *args, **_: args[0]}
-                values = {"_softmax": softmax.span}
-                out.append(Suspect("dropout-before-softmax", entry.span, stand_ins, said=values))
+                rewriting = partial(dropout_of_weights, softmax=softmax.span)
+                out.append(Suspect("dropout-before-softmax", entry.span, Repair(stand_ins, rewriting=rewriting)))
     return out[:1] or _twice(trained) or _lost(trained)
 
 
@@ -138,7 +141,7 @@ def _twice(trained: Run) -> list[Suspect]:
             before = entry_before if entry_before is not before else None
         if before is not None and before is not entry and _is_dropout(before) and _dropped(before):
             stand_ins = {entry.site: lambda *args, **_: args[0]}
-            return [Suspect("dropout-twice", entry.span, stand_ins)]
+            return [Suspect("dropout-twice", entry.span, Repair(stand_ins))]
     return []
 
 
@@ -176,7 +179,7 @@ def undropped(run: Run, entry: MarkedOp) -> Suspect:
     written = [] if node is None else [*option_of("training")(node), *getattr(node, "args", [])[2:3]]
     is_meant = any(isinstance(part, ast.Constant) and part.value is True for part in written) and _is_before(run, entry)
     severity = WARNING if is_meant else ""
-    return Suspect("dropout-in-eval", span, _kept(entry), severity=severity, home=home)
+    return Suspect("dropout-in-eval", span, Repair(_kept(entry)), severity=severity, home=home)
 
 
 def _is_before(run: Run, entry: MarkedOp) -> bool:
@@ -233,7 +236,7 @@ def _random_suspects(run: Run, entry: MarkedOp) -> list[Suspect]:
         output = function(*args, **options)
         return torch.zeros_like(output) if isinstance(output, Tensor) else output
 
-    return [Suspect("random-in-eval", entry.span, {entry.site: right}, said={"name": name})]
+    return [Suspect("random-in-eval", entry.span, Repair({entry.site: right}), values={"name": name})]
 
 
 def _is_between(entry: MarkedOp, attention: AttentionOps) -> bool:

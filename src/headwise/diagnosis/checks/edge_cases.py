@@ -16,6 +16,7 @@ from headwise.diagnosis.checks.empty_rows import failing_guard, without_nan
 from headwise.diagnosis.checks.stated_uses import is_for_halves
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.faults import FAULT
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import site_of
 from headwise.source import Span
@@ -49,9 +50,9 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
         stand_ins = {entry.site: without_nan(entry.function)}
         values = {"how": "law"}
         out.append(
-            Suspect("empty-row-spreads", entry.span, stand_ins, said=values, proved=True, evidence="law")
+            Suspect("empty-row-spreads", entry.span, Repair(stand_ins), values=values, proved=True, evidence="law")
             if failing_guard(run)
-            else Suspect("mask-empty-row", entry.span, stand_ins)
+            else Suspect("mask-empty-row", entry.span, Repair(stand_ins))
         )
     # what puts a fill right may hide that its number is too large
     halves = [_in_half(plan, way) for way in (rerun, as_written)]
@@ -65,8 +66,8 @@ def edge_suspects(plan: Plan, rerun: Callable[..., Run], as_written: Callable[..
             Suspect(
                 "mask-half-overflow",
                 failure.span,
-                stand_ins,
-                said={"was": _too_large(failure.span), "error": error},
+                Repair(stand_ins),
+                values={"was": _too_large(failure.span), "error": error},
                 severity=FAULT if is_for_halves(run.plan.target) else "",
             )
         )

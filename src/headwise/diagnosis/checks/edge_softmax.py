@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow import MarkedOp, Run, TokenSum, attentions, chain_of, token_sums
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import weighed
 from headwise.recording import Site
@@ -62,7 +63,7 @@ def wrong_ends(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             stand_ins: dict[Site, Callable[..., Any]] = {}
             stand_ins |= {entry.site: _Elsewhere(entry.function, ends, wanted) for entry in entries}
             if weighed(run, rerun, total, stand_ins) is not None:
-                return [Suspect("softmax-edges", _asked_at(entries), stand_ins, proved=True)]
+                return [Suspect("softmax-edges", _asked_at(entries), Repair(stand_ins), proved=True)]
     return []
 
 

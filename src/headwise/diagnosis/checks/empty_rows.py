@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from headwise.calls import Plan, call_role, callee, mask_arguments, parameters
 from headwise.dataflow import MULTIPLICATIONS, AttentionOps, MarkedOp, Run, attentions, find_pattern
 from headwise.diagnosis.checks.head_split import spoken
-from headwise.diagnosis.checks.padding import meets_scores, paddings
 from headwise.diagnosis.checks.stated_uses import may_be_empty
 from headwise.diagnosis.distance import distance
-from headwise.diagnosis.suspects import Change, Suspect, both
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.padding_tokens import meets_scores, paddings
+from headwise.diagnosis.repair import Change, Repair, both
+from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import file_tree, is_installed
 
@@ -51,7 +53,7 @@ class PaddedCall(NamedTuple):
     bare: Change
 
 
-def spreading_rows(exam: Any) -> list[Suspect]:
+def spreading_rows(exam: Examination) -> list[Suspect]:
     """Where rows without a key become NaN that reaches real tokens, or all that is pooled of them.
 
     Padding is made of token numbers, by a mask of tokens, or by an optional one beside a mask of pairs that hides
@@ -80,14 +82,16 @@ def spreading_rows(exam: Any) -> list[Suspect]:
     return []
 
 
-def _spreading(exam: Any, run: Run, call: PaddedCall, entry: MarkedOp) -> list[Suspect]:
+def _spreading(exam: Examination, run: Run, call: PaddedCall, entry: MarkedOp) -> list[Suspect]:
     """What spreads from an operation, where weights without NaN keep the whole result from it."""
     sites = [(each.softmax or each.context) for each in attentions(run)]
     stand_ins: dict[Site, Callable[..., Any]] = {each.site: without_nan(each.function) for each in sites}
     fixed: Run = exam.rerun(stand_ins, plan=call.plan, more_change=call.change)
     if fixed.failure is not None or fixed.output is None or bool(fixed.output.isnan().any()):
         return []
-    return [Suspect("empty-row-spreads", entry.span, stand_ins, said={"how": "law"}, proved=True, evidence="law")]
+    return [
+        Suspect("empty-row-spreads", entry.span, Repair(stand_ins), values={"how": "law"}, proved=True, evidence="law")
+    ]
 
 
 def failing_guard(run: Run) -> bool:
@@ -169,7 +173,7 @@ def _of_padding(run: Run, kept: Tensor) -> AttentionOps | None:
     return None
 
 
-def _padded_calls(exam: Any, free: Run) -> Iterator[PaddedCall]:
+def _padded_calls(exam: Examination, free: Run) -> Iterator[PaddedCall]:
     """The calls in which some tokens are padding."""
     declared = exam.plan.call.get("_mask")
     if not exam.plan.mask:
@@ -183,7 +187,7 @@ def _padded_calls(exam: Any, free: Run) -> Iterator[PaddedCall]:
             yield from _calls_of_mask(exam, free, declared)
 
 
-def _calls_of_ids(exam: Any, free: Run, *, is_emptied: bool = False) -> Iterator[PaddedCall]:
+def _calls_of_ids(exam: Examination, free: Run, *, is_emptied: bool = False) -> Iterator[PaddedCall]:
     """The calls in which tokens are padding by their numbers. is_emptied: all those of the first sample."""
     for padding in paddings(free):
         shape = free.named[padding.name].shape
@@ -196,7 +200,7 @@ def _calls_of_ids(exam: Any, free: Run, *, is_emptied: bool = False) -> Iterator
             def bare(_: Any, options: dict[str, Any], padding: Any = padding) -> None:
                 tokens = options.get(padding.name)
                 if isinstance(tokens, Tensor):
-                    options[padding.name] = tokens.masked_fill(tokens == padding.number, padding.other)
+                    options[padding.name] = tokens.masked_fill(tokens == padding.number, padding.token)
 
             def padded(_: Any, options: dict[str, Any], padding: Any = padding, kept: Tensor = kept) -> None:
                 tokens = options.get(padding.name)
@@ -206,7 +210,7 @@ def _calls_of_ids(exam: Any, free: Run, *, is_emptied: bool = False) -> Iterator
             yield PaddedCall(exam.free, kept, both(bare, padded), bare)
 
 
-def _calls_of_mask(exam: Any, free: Run, declared: Mapping[str, Any]) -> Iterator[PaddedCall]:
+def _calls_of_mask(exam: Examination, free: Run, declared: Mapping[str, Any]) -> Iterator[PaddedCall]:
     """The calls in which the mask of a plan hides tokens at an end."""
     name, axes = str(declared["argument"]), list(map(str, declared["shape"]))
 
@@ -238,7 +242,7 @@ def _written(kept: Tensor, mask: Tensor, axes: list[str], declared: Mapping[str,
     return (allowed if means == "attend" else ~allowed).to(mask.dtype)
 
 
-def _calls_beside_pairs(exam: Any, free: Run) -> Iterator[PaddedCall]:
+def _calls_beside_pairs(exam: Examination, free: Run) -> Iterator[PaddedCall]:
     """The calls in which an optional mask of tokens hides some, and a mask of pairs none."""
     plan: Plan = exam.free
     kept = _real_tokens(free.sizes["B"], free.sizes["L"])

@@ -11,6 +11,7 @@ from torch import Tensor
 from headwise.dataflow import FAILURES, AttentionOps, Einsum, MarkedOp, Run, attentions, chain_of, makers
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.weight_sums import TOLERANCE, are_shares
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["value_suspects"]
@@ -220,4 +221,4 @@ def _changed(entry: MarkedOp) -> Suspect:
 
     stand_in: Callable[..., Any] = right
     values = {"name": entry.last.strip("_")}
-    return Suspect("value-changed", entry.span, {entry.site: stand_in}, said=values)
+    return Suspect("value-changed", entry.span, Repair({entry.site: stand_in}), values=values)

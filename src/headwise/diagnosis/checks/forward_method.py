@@ -37,7 +37,7 @@ def forward_suspects(target: Any) -> list[Suspect]:
     name = (target if isinstance(target, type) else type(target)).__name__
     values = {"name": name, "was": likest.__name__, "near": FORWARD, "how": "raised_laws"}
     error = f'NotImplementedError: Module [{name}] is missing the required "forward" function'
-    return [Suspect("forward-misnamed", span, said=values, proved=True, evidence=error)]
+    return [Suspect("forward-misnamed", span, values=values, proved=True, evidence=error)]
 
 
 def _likeness(name: str) -> float:

@@ -66,7 +66,7 @@ def window_suspects(run: Run) -> list[Suspect]:
         recording = recorded(model, name, {**arguments, prompt: ids.flatten()[picked]}, run)
         place = _stale_crop(recording, calls, ids.flatten()[picked])
         if place is not None:
-            return [Suspect("generation-window", place, said={"name": name}, proved=True)]
+            return [Suspect("generation-window", place, values={"name": name}, proved=True)]
     return []
 
 

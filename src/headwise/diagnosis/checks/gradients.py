@@ -13,6 +13,7 @@ import torch
 
 from headwise.calls import Plan, call_role
 from headwise.dataflow import MarkedOp, Run
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import Span, code_at, function_node, span_like
@@ -32,7 +33,7 @@ def gradient_cut(
     is_better: Callable[[Run], bool],
     *,
     is_data: bool = False,
-    said: Mapping[str, object] | None = None,
+    values: Mapping[str, object] | None = None,
     kind: str = "gradient-cut",
 ) -> list[Suspect]:
     """The first operation without which the gradient passes: alone, with all that comes after it, or with the others.
@@ -49,12 +50,12 @@ def gradient_cut(
         together |= alone
         for stand_ins, place in ((alone, entry), (together, first)):
             if is_better(rerun(dict(stand_ins))):
-                return [_suspect(kind, place, stand_ins, said)]
+                return [_suspect(kind, place, stand_ins, values)]
         later = [op for op in run.seen if op.at > entry.at and op.last not in DETACHING]
         sufficient = _fewest([_with(together, later[:count]) for count in range(len(later) + 1)],
                         lambda stand_ins: is_better(rerun(dict(stand_ins))))  # fmt: skip
         if sufficient is not None:
-            return [_suspect(kind, first, sufficient, said)]
+            return [_suspect(kind, first, sufficient, values)]
     return []
 
 
@@ -98,7 +99,7 @@ def _suspect(kind: str, entry: MarkedOp, stand_ins: StandIns, values: Mapping[st
     operation = entry.operation
     spans = [operation.span, *reversed(operation.chain)]
     home = None if entry.name in DETACHING else next(filter(None, map(_switch, spans)), None)
-    return Suspect(kind, operation.span, dict(stand_ins), said=dict(values or {}), home=home)
+    return Suspect(kind, operation.span, Repair(dict(stand_ins)), values=dict(values or {}), home=home)
 
 
 def _cutting(run: Run, *, is_data: bool) -> Iterator[MarkedOp]:

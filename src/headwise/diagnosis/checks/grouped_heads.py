@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 from headwise.calls import Plan, find, init_role, parameters
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of
 from headwise.diagnosis.checks.head_layout import Side, sides
+from headwise.diagnosis.patches.movements import repeated_blockwise
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["COPIES", "groups_suspects", "raising_groups"]
@@ -66,7 +69,7 @@ def raising_groups(plan: Plan) -> list[Suspect]:
         # another width goes with the heads that it has by default
         return []
     values = {"name": keys.name, "near": heads.name, "error": str(failed.error).splitlines()[0]}
-    return [Suspect("groups-raise", failed.span, said=values, proved=True)]
+    return [Suspect("groups-raise", failed.span, values=values, proved=True)]
 
 
 def _heads(f: Tensor) -> Tensor:
@@ -90,7 +93,8 @@ def _suspect(run: Run, side: Side, group: int) -> Suspect:
     entry = copies[-1] if copies else side.entry
     axis = _grown(entry, group)
     stand_ins = {entry.site: _blocks(entry, group)} if copies else {}
-    return Suspect("groups-tiled", entry.span, stand_ins, said={"_axis": axis})
+    rewriting = None if axis is None else partial(repeated_blockwise, axis=axis)
+    return Suspect("groups-tiled", entry.span, Repair(stand_ins, rewriting=rewriting))
 
 
 def _grown(entry: MarkedOp, group: int) -> int | None:

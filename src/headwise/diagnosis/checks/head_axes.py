@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from headwise.dataflow import LAYERS, AttentionOps, MarkedOp, Marks, Run, attentions, chain_of, place_of
 from headwise.diagnosis.checks.head_layout import LayoutProblem, Side, layout_problems, sides
 from headwise.diagnosis.checks.output_layout import leaving
+from headwise.diagnosis.patches.movements import Move, swapped
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import Span
@@ -31,7 +34,7 @@ class Merge(NamedTuple):
 
     span: Span
     stand_ins: dict[Site, Callable[..., Any]]
-    move: tuple[tuple[int, ...], ...]
+    move: Move
 
 
 def movements_of(run: Run, side: Side) -> list[MarkedOp]:
@@ -68,16 +71,15 @@ def _suspect(run: Run, rerun: Rerun, swaps: Swaps, number: int) -> Suspect | Non
     now = [] if result is None else attentions(result)
     if result is None or len(now) <= number or taken_problems(now[number]):
         return None
-    values: dict[str, object] = {"_swapped": tuple(dict.fromkeys((split.span, order) for split, order in swaps))}
+    splits = tuple(dict.fromkeys((split.span, order) for split, order in swaps))
     is_merged = result.failure is None and not leaving(result, now[-1])
     if is_merged and result.output is not None and run.output is not None and result.output.shape != run.output.shape:
         return None
     merge = None if is_merged else early_merge(result, lambda more: rerun({**stand_ins, **more}))
-    if merge is not None:
-        values["_merge"] = merge.span, merge.move
     together = stand_ins if merge is None else {**stand_ins, **merge.stand_ins}
     span = swaps[0][0].operation.span
-    return Suspect("attention-over-heads", span, together, said=values)
+    rewriting = partial(swapped, splits=splits, merge=merge and (merge.span, merge.move))
+    return Suspect("attention-over-heads", span, Repair(together, rewriting=rewriting))
 
 
 def _splits(run: Run, attention: AttentionOps, known_problems: list[LayoutProblem]) -> list[MarkedOp]:
@@ -134,7 +136,8 @@ def early_merge(run: Run, rerun: Rerun) -> Merge | None:
         repeated = rerun(stand_ins)
         if repeated.failure is None and not leaving(repeated, attentions(repeated)[-1]):
             cuts = (1,) * (len(output) - 1) + (len(before) - len(output) + 1,)
-            return Merge(entry.span, stand_ins, (tuple(before), tuple(before), SWAPPED, tuple(output), cuts))
+            move = Move(tuple(before), tuple(before), SWAPPED, tuple(output), cuts)
+            return Merge(entry.span, stand_ins, move)
     return None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from headwise.diagnosis.checks.refusals import is_said
 from headwise.diagnosis.coverage import Missed, Tried
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, constructors
 
@@ -18,7 +19,7 @@ __all__ = ["dividing_suspects"]
 PRODUCTS = ("H*d", "d*H")
 
 
-def dividing_suspects(exam: Any) -> tuple[list[Suspect], Tried]:
+def dividing_suspects(exam: Examination) -> tuple[list[Suspect], Tried]:
     """A width that fits no number of heads and fails in the call, unsaid; and what was tried."""
     plan = exam.free
     widths = [name for name, value in plan.init.items() if value in PRODUCTS]
@@ -45,7 +46,7 @@ def dividing_suspects(exam: Any) -> tuple[list[Suspect], Tried]:
         "error": f"{built} → {failure.words}",
     }
     place = _division(plan.target) or _constructor(plan.target) or failure.span
-    return [Suspect("heads-not-divisible", place, said=values, proved=True)], True
+    return [Suspect("heads-not-divisible", place, values=values, proved=True)], True
 
 
 def _wider(call: Any, odd: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def unsplit_heads(run: Run) -> list[Suspect]:
             return []
     side = next(each for each in sides(all_attentions[0]) if each.name == "q")
     span = _last_step(run, side)
-    return [Suspect("heads-not-split", span, said={"factor": count})]
+    return [Suspect("heads-not-split", span, values={"factor": count})]
 
 
 def _asked_heads(run: Run) -> int:
@@ -95,7 +95,7 @@ def missing_projection(run: Run) -> list[Suspect]:
     claim = _said_in(target)
     if claim is None:
         return [Suspect("no-output-projection", span, proved=True)]
-    return [Suspect("projection-missing", span, said={"name": claim})]
+    return [Suspect("projection-missing", span, values={"name": claim})]
 
 
 def _has_projections(run: Run, attention: AttentionOps) -> bool:

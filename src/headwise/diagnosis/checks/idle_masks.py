@@ -50,7 +50,7 @@ def unread_masks_of(run: Run) -> list[Suspect]:
             inside = [entry for entry in entries if line <= entry.span.line <= last]
             if inside and (NAMED.search(name) or any(map(_is_of_pairs, inside))):
                 whole = Span(span.file, span.function, line, statement.col_offset, last, statement.end_col_offset)
-                return [Suspect("mask-unused", whole, said={"name": name}, proved=True)]
+                return [Suspect("mask-unused", whole, values={"name": name}, proved=True)]
     return []
 
 

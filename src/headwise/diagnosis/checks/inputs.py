@@ -27,7 +27,8 @@ from headwise.diagnosis.checks.packed_weights import shared_features, shared_par
 from headwise.diagnosis.checks.projection_names import role_of
 from headwise.diagnosis.checks.untaken_branches import is_elsewhere
 from headwise.diagnosis.modules import module_at, parameter_at
-from headwise.diagnosis.suspects import Change, Suspect
+from headwise.diagnosis.repair import Change, Repair
+from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site, seeded
 from headwise.source import assigned
 
@@ -114,7 +115,7 @@ def redirected(run: Run, entry: MarkedOp, name: str, was: str) -> Suspect:
     values, home = {"name": name, "was": was}, call_of(run, entry)
     kind = "input-unused" if not was else "input-mixed" if _is_taken(run, name) else "input-ignored"
     if place is None or name not in run.plan.arguments(run.sizes)[1]:
-        return Suspect(kind, entry.span, said=values, home=home)
+        return Suspect(kind, entry.span, values=values, home=home)
     taken: dict[str, Any] = {}
     function = entry.function
 
@@ -124,7 +125,7 @@ def redirected(run: Run, entry: MarkedOp, name: str, was: str) -> Suspect:
     def change(_: Any, options: dict[str, Any]) -> None:
         taken["value"] = options[name]
 
-    return Suspect(kind, entry.span, {entry.site: right}, said=values, change=change, home=home)
+    return Suspect(kind, entry.span, Repair({entry.site: right}, change=change), values=values, home=home)
 
 
 def _is_taken(run: Run, name: str) -> bool:
@@ -182,7 +183,7 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
                 span = assigned(target, aliases[1:]) or (later.projection.span if later.projection else None)
                 all_one = [name for name, each in origins.items() if each.weight == first.weight]
                 values = {"name": ", ".join(sorted(all_one, key="qkv".index)), "near": _owners(aliases)}
-                out.append(Suspect("projection-shared", span, said=values, change=_apart(aliases[1:])))
+                out.append(Suspect("projection-shared", span, Repair(change=_apart(aliases[1:])), values=values))
             elif spare:
                 entry = next(
                     (x.projection for x in (second, first) if x.projection is not None and role_of(spare[0]) == x.name),
@@ -192,10 +193,12 @@ def shared_projections(run: Run, unused: list[str]) -> list[Suspect]:
                     stand_ins, change = _with_weight(entry, spare[0])
                     out.append(
                         Suspect(
-                            "projection-reused", entry.span, stand_ins, change=change,
-                            said={"name": f"{a}, {b}", "near": _owners(spare[:1])},
+                            "projection-reused",
+                            entry.span,
+                            Repair(stand_ins, change=change),
+                            values={"name": f"{a}, {b}", "near": _owners(spare[:1])},
                         )
-                    )  # fmt: skip
+                    )
             if out:
                 return out
     return out
@@ -233,8 +236,12 @@ def _given_another(entry: MarkedOp, named: str, spare: str, sides: str) -> Suspe
     def change(_: Any, options: dict[str, Any]) -> None:
         weights.update(named=options[named], spare=options[spare])
 
-    return Suspect("projection-shared", entry.span, {entry.site: right}, change=change,
-                   said={"name": sides, "near": named})  # fmt: skip
+    return Suspect(
+        "projection-shared",
+        entry.span,
+        Repair({entry.site: right}, change=change),
+        values={"name": sides, "near": named},
+    )
 
 
 def _owners(names: list[str]) -> str:

@@ -21,10 +21,15 @@ DIVISIONS = frozenset({"/", "*", "div", "mul", "/=", "*=", "div_", "mul_"})
 
 def pooled_at(divergences: Iterable[Divergence], length: int) -> Span | None:
     """The last place where tokens that are hidden are joined with the others, or their number divides what is joined;
-    None: none of them does either. length: of the tokens.
+    None: none of them does either. length: of the tokens. Where the same line joins others rightly, it is its call.
     """
-    places = [place for divergence in divergences if (place := _joined_at(divergence, length)) is not None]
-    return places[-1] if places else None
+    joined = [(each, place) for each in list(divergences) if (place := _joined_at(each, length)) is not None]
+    if not joined:
+        return None
+    last, place = joined[-1]
+    chain = next((each.chain for each in (last.operation, last.filled) if each and each.span == place), ())
+    is_shared = any(each.span == place and each.chain[-1:] != chain[-1:] for each in last.others)
+    return chain[-1] if chain and is_shared else place
 
 
 def _joined_at(divergence: Divergence, length: int) -> Span | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from headwise.calls import call_role
@@ -25,6 +26,8 @@ from headwise.diagnosis.checks.output_layout import leaving
 from headwise.diagnosis.checks.rearrangements import Rearrangement, rearrangements, sums_alone, turns, unmet_weights
 from headwise.diagnosis.checks.untaken_branches import is_chosen
 from headwise.diagnosis.checks.windows import windows_back
+from headwise.diagnosis.patches.movements import Move, permuted, rearranged
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import Span
@@ -108,7 +111,7 @@ def _unknown(run: Run, attention: AttentionOps, problem: LayoutProblem) -> Suspe
         return Suspect("contraction-extra-axis", entry.span)
     guess = "" if kind == "batch-length-confused" else "layout"
     home = untold_layer(run, entry) if kind == "batch-length-confused" else None
-    return Suspect(kind, entry.span, said={"met": problem.what}, guess=guess, home=home)
+    return Suspect(kind, entry.span, values={"met": problem.what}, guess=guess, home=home)
 
 
 def _inward(
@@ -119,7 +122,7 @@ def _inward(
         if suspect is not None:
             return suspect
     problem = known_problems[0]
-    if problem.what == "unequal tokens" and (cut := _cut_otherwise(rerun, attention, number, problem)) is not None:
+    if problem.what == "unequal tokens" and (cut := _cut_otherwise(run, rerun, attention, number, problem)) is not None:
         return cut
     side = next(each for each in handed(attention) if each.name == problem.side)
     moves = movements_of(run, side)
@@ -129,22 +132,28 @@ def _inward(
             if _is_mended(rerun(stand_ins), number, problem):
                 together = _same_span(run, rerun, number, entry)
                 kind = _inward_kind(entry, problem, change)
-                return Suspect(
-                    kind, entry.span, {**together, **stand_ins}, said={"_move": _move(entry, change)},
-                    is_local=True,
-                )  # fmt: skip
+                rewriting = partial(rearranged, move=_move(entry, change))
+                repair = Repair({**together, **stand_ins}, rewriting=rewriting, is_local=True)
+                return Suspect(kind, entry.span, repair)
     for entry in reversed(moves):
         for order in turns(entry):
             stand_ins = {entry.site: _then(entry, order)}
             if _is_mended(rerun(stand_ins), number, problem):
                 kind = "key-not-transposed" if problem.side == "k" else _split_kind(problem)
-                return Suspect(kind, entry.span, stand_ins, said={"_then": order})
+                return Suspect(kind, entry.span, Repair(stand_ins, rewriting=partial(permuted, order=order)))
     return None
 
 
-def _cut_otherwise(rerun: Rerun, attention: AttentionOps, number: int, problem: LayoutProblem) -> Suspect | None:
-    """Weights from which columns were cut at the wrong end, as that of a sink that was put behind the keys."""
-    for entry in attention.path:
+def _cut_otherwise(
+    run: Run, rerun: Rerun, attention: AttentionOps, number: int, problem: LayoutProblem
+) -> Suspect | None:
+    """Weights from which columns were cut at the wrong end, as that of a sink that was put behind the keys; or keys, as
+    of a convolution with padding on both sides.
+    """
+    keys = [
+        entry for side in handed(attention) if side.name == "k" for entry in chain_of(run, side.entry, side.operand)
+    ]
+    for entry in (*attention.path, *keys):
         before, after = (entry.inputs[0].value if entry.inputs else None), entry.value
         if entry.name != "index" or before is None or after is None or before.ndim != after.ndim:
             continue
@@ -155,7 +164,7 @@ def _cut_otherwise(rerun: Rerun, attention: AttentionOps, number: int, problem: 
         for start in (0, count):
             stand_ins = {entry.site: _narrowing(cut[0] - before.ndim, start, count)}
             if _is_mended(rerun(stand_ins), number, problem):
-                return Suspect("key-value-misaligned", entry.span, stand_ins)
+                return Suspect("key-value-misaligned", entry.span, Repair(stand_ins))
     return None
 
 
@@ -242,14 +251,17 @@ def _outward(run: Run, rerun: Rerun, attention: AttentionOps, text: str) -> Susp
             # what an option asks for is no accident
             is_note = any(is_chosen(run, each) for each in after if each.at <= entry.at)
             return Suspect(
-                _outward_kind(run, entry, text), entry.span, stand_ins,
-                severity="note" if is_note else "fault", said={"_move": _move(entry, change)}, is_local=True,
-            )  # fmt: skip
+                _outward_kind(run, entry, text),
+                entry.span,
+                Repair(stand_ins, rewriting=partial(rearranged, move=_move(entry, change)), is_local=True),
+                severity="note" if is_note else "fault",
+            )
     for entry in after:
         for order in turns(entry):
             stand_ins = {entry.site: _then(entry, order)}
             if _is_led_back(run, rerun(stand_ins)):
-                return Suspect("merge-without-transpose", entry.span, stand_ins, said={"_then": order})
+                repair = Repair(stand_ins, rewriting=partial(permuted, order=order))
+                return Suspect("merge-without-transpose", entry.span, repair)
     return None
 
 
@@ -280,7 +292,7 @@ def _outward_kind(run: Run, entry: MarkedOp, text: str) -> str:
     return "merge-without-transpose"
 
 
-def _move(entry: MarkedOp, change: Rearrangement) -> tuple[tuple[int, ...], ...]:
+def _move(entry: MarkedOp, change: Rearrangement) -> Move:
     """How a movement should go, for those who write it."""
     before = tuple(entry.inputs[0].shape)
-    return before, change.parts, change.order, change.shape, change.cuts
+    return Move(before, change.parts, change.order, change.shape, change.cuts)

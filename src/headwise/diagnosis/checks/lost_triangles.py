@@ -11,9 +11,12 @@ from torch import Tensor
 
 from headwise.dataflow import MarkedOp, Run, attentions
 from headwise.diagnosis.checks.causal_intent import is_triangle
-from headwise.diagnosis.checks.padding import Padding, changed_tokens, is_called_padding, meets_scores, paddings
+from headwise.diagnosis.checks.padding import changed_tokens
 from headwise.diagnosis.checks.token_tables import table_paddings
 from headwise.diagnosis.checks.visible_pairs import pattern_of
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.padding_tokens import Padding, is_called_padding, meets_scores, paddings
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["lost_triangles"]
@@ -38,7 +41,7 @@ class _SwappedJoin:
         return self.join(first, second).to(kind)
 
 
-def lost_triangles(exam: Any, free: Run) -> list[Suspect]:
+def lost_triangles(exam: Examination, free: Run) -> list[Suspect]:
     """What joins a triangle with the padding of tokens so that, where nothing is padding, all tokens are seen.
 
     In a run in which the two are joined the other way tokens look back only. A prefix may be seen by all on purpose, so
@@ -54,7 +57,7 @@ def lost_triangles(exam: Any, free: Run) -> list[Suspect]:
         stand_ins = {join.site: _SwappedJoin(join.function, JOINS[join.last])}
         repaired = exam.run(stand_ins, plan=exam.free, change=changed_tokens(exam, padding, lambda tokens: tokens))
         if _is_lost(bare, repaired):
-            return [Suspect("causal-missing", join.span, stand_ins)]
+            return [Suspect("causal-missing", join.span, Repair(stand_ins))]
     return []
 
 

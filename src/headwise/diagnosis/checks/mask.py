@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from headwise.calls import call_role, callee, mask_arguments, parameters
 from headwise.dataflow import (
-    LEARNED,
     SOFTMAXES,
     AttentionOps,
     AttentionPattern,
@@ -22,7 +22,7 @@ from headwise.dataflow import (
     find_pattern,
 )
 from headwise.diagnosis.checks.mask_arguments import waits_for_another, withheld
-from headwise.diagnosis.checks.mask_effects import also_wrong, is_shared_out, mistaken, source_turned
+from headwise.diagnosis.checks.mask_effects import also_wrong, is_shared_out, mistaken, source_turned, wanted_pairs
 from headwise.diagnosis.checks.mask_path import (
     arranged,
     home_of,
@@ -35,6 +35,8 @@ from headwise.diagnosis.checks.mask_path import (
 from headwise.diagnosis.checks.mask_repair import hiding
 from headwise.diagnosis.checks.softmax import other_normalisation
 from headwise.diagnosis.checks.weight_sums import TOLERANCE, chooses_both_ways, is_mutual
+from headwise.diagnosis.patches.masks import masked_before
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.wording import percent
 
@@ -68,9 +70,7 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         allowed = allowed_by(masked, samples, rows, columns)
         if allowed is None or _counts_others(masked, columns):
             continue
-        wanted = allowed[with_mask.sample, with_mask.row, with_mask.column] | _of_others(with_mask, without)
-        # a mask of the tokens says nothing of what is learned beside them
-        wanted |= (with_mask.source >= LEARNED) & bool((with_mask.source < LEARNED).any())
+        wanted = wanted_pairs(masked, allowed, with_mask, without)
         if not bool(without.weights.isfinite().all()):
             # what holds NaN with no mask tells nothing of one; a mask that hides nothing is one
             is_of_mask = bool(free.plan.mask) and any(uses(op, reached) for op in (*a.path, a.context))
@@ -196,13 +196,16 @@ def _suspect(
     without = withheld(run, attention.context.operation) if kind == "mask-ignored" and not on_path else None
     span = without or span
     error = float((masked.weights.nan_to_num() * (~wanted)).sum(dim=-1).max())
-    place = None if attention.softmax is None else attention.softmax.span
+    softmax = attention.softmax if kind == "mask-after-softmax" else None
+    rewriting = None if softmax is None else partial(masked_before, softmax=softmax.span)
     is_product = kind == "mask-weak-fill" and entry is not None and entry.name in PRODUCTS
     return Suspect(
-        "mask-multiplied" if is_product else kind, span, hiding(run, attention, on_path, source),
-        said={"leak": percent(error), "_softmax": place},
-        is_local=True, home=None if is_product or without else home_of(run, kind, entry, reached),
-    )  # fmt: skip
+        "mask-multiplied" if is_product else kind,
+        span,
+        Repair(hiding(run, attention, on_path, source), rewriting=rewriting, is_local=True),
+        values={"leak": percent(error)},
+        home=None if is_product or without else home_of(run, kind, entry, reached),
+    )
 
 
 def _is_of_mask(run: Run, attention: AttentionOps) -> bool:
@@ -262,18 +265,6 @@ def _is_other_half(run: Run, at: AttentionOps, pairs: Sequence[Pair]) -> bool:
     mine, source = at.softmax, _source(pair)
     others = [each for each in pairs if mine is not None and each[0] is not at and each[0].softmax is mine]
     return not _hides(pair) and any(_hides(each) and _source(each) != source for each in others)
-
-
-def _of_others(masked: AttentionPattern, free: AttentionPattern) -> Tensor:
-    """Which keys are of an argument none of whose keys a mask hides, where it hides some of those of another."""
-    hidden = free.visible & ~masked.visible
-    if not bool(hidden.any()):
-        # what hides keys does so without a mask too, as where it stands in for one
-        hidden = ~masked.visible & masked.seeing
-    touched = torch.unique(masked.source[hidden])
-    # what is learned has no mask
-    touched = touched[touched < LEARNED]
-    return ~torch.isin(masked.source, touched) if touched.numel() else torch.zeros_like(hidden)
 
 
 def _hides(pair: Pair) -> bool:

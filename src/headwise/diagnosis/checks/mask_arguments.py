@@ -49,7 +49,7 @@ def default_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     failure = rerun(plan=replace(plan, call=call, mask="")).failure
     if failure is None or failure.span is None or not _is_of_none(failure):
         return []
-    return [Suspect("mask-default-raises", failure.span, said={"name": name, "error": failure.words}, proved=True)]
+    return [Suspect("mask-default-raises", failure.span, values={"name": name, "error": failure.words}, proved=True)]
 
 
 def _is_of_none(failure: Failure) -> bool:

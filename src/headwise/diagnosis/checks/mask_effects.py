@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headwise.dataflow import LEARNED, AttentionPattern
+from headwise.dataflow import LEARNED, AttentionPattern, Run
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
+from headwise.diagnosis.padding_tokens import is_said_in_front
 
-__all__ = ["also_wrong", "is_shared_out", "mistaken", "source_turned"]
+__all__ = ["also_wrong", "is_shared_out", "mistaken", "source_turned", "wanted_pairs"]
 
 CLEAR = 1e-4
 # a mask is looked for up to so many places off
@@ -188,3 +189,34 @@ def also_wrong(kind: str, masked: AttentionPattern, free: AttentionPattern, want
 def is_shared_out(free: AttentionPattern) -> bool:
     """Whether each query shares itself out among its keys, whatever did it: the weights sum to 1."""
     return bool(((free.weights.nan_to_num().sum(dim=-1) - 1).abs() <= TOLERANCE).all())
+
+
+def wanted_pairs(run: Run, allowed: Tensor, masked: AttentionPattern, free: AttentionPattern) -> Tensor:
+    """Which pairs of an attention a mask should let see each other. allowed: by its numbers, (batch, queries, keys)."""
+    column = masked.column
+    if run.plan.call["_mask"]["means"] == "lengths" and is_said_in_front(type(run.target)):
+        column = _counted_backward(masked, free)
+    wanted = allowed[masked.sample, masked.row, column] | _of_others(masked, free)
+    # a mask of the tokens says nothing of what is learned beside them
+    return wanted | ((masked.source >= LEARNED) & bool((masked.source < LEARNED).any()))
+
+
+def _of_others(masked: AttentionPattern, free: AttentionPattern) -> Tensor:
+    """Which keys are of an argument none of whose keys a mask hides, where it hides some of those of another."""
+    hidden = free.visible & ~masked.visible
+    if not bool(hidden.any()):
+        # what hides keys does so without a mask too, as where it stands in for one
+        hidden = ~masked.visible & masked.seeing
+    touched = torch.unique(masked.source[hidden])
+    # what is learned has no mask
+    touched = touched[touched < LEARNED]
+    return ~torch.isin(masked.source, touched) if touched.numel() else torch.zeros_like(hidden)
+
+
+def _counted_backward(masked: AttentionPattern, free: AttentionPattern) -> Tensor:
+    """The place of each key counted from the last one of what the mask is of, as lengths count what has padding before
+    it.
+    """
+    hidden = masked.source[free.visible & ~masked.visible]
+    is_own = torch.isin(masked.source, torch.unique(hidden)) if hidden.numel() else torch.ones_like(masked.visible)
+    return torch.where(is_own, masked.column[is_own].max() - masked.column, masked.column)

@@ -8,7 +8,7 @@ from math import prod
 import torch
 
 from headwise.dataflow import SUMS, AttentionOps, MarkedOp, Run, attentions, made_from
-from headwise.diagnosis.checks.padding import speaks_of_padding
+from headwise.diagnosis.padding_tokens import speaks_of_padding
 from headwise.source import Span, fill_of, made_at
 
 __all__ = [

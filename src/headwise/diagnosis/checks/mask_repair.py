@@ -21,7 +21,7 @@ from headwise.dataflow import (
     source_of,
 )
 from headwise.diagnosis.checks.mask_path import reached_by
-from headwise.diagnosis.suspects import Hiding
+from headwise.diagnosis.repair import Hiding
 from headwise.recording import Recalled, Site, tensors
 
 __all__ = ["hiding", "inverted", "is_inverted_triangle"]

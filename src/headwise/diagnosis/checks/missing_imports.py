@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from headwise.dataflow import Manner, run
 from headwise.diagnosis.coverage import Missed
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, characters, file_tree
 from headwise.targets import Loaded, meant
@@ -15,7 +15,7 @@ from headwise.targets import Loaded, meant
 __all__ = ["supplied_suspects"]
 
 
-def supplied_suspects(loaded: Loaded, exams: Sequence[Any]) -> list[Suspect]:
+def supplied_suspects(loaded: Loaded, exams: Sequence[Examination]) -> list[Suspect]:
     """The names that a target's code misses. exams: its examinations, if there are any.
 
     In a file that Python runs as it stands they are faults, each where Python first raises; in what is only shown, as
@@ -27,7 +27,7 @@ def supplied_suspects(loaded: Loaded, exams: Sequence[Any]) -> list[Suspect]:
         places = [place for name in loaded.supplied if (place := _first_read(loaded, name)) is not None]
         place = min(places, key=lambda span: span.line, default=None)
         values = {"name": ", ".join(loaded.supplied)}
-        return [Suspect("imports-omitted", place, said=values)]
+        return [Suspect("imports-omitted", place, values=values)]
     out = []
     for name in loaded.supplied:
         span = _span(*loaded.early[name]) if name in loaded.early else _raised_at(loaded, exams, name)
@@ -38,12 +38,12 @@ def supplied_suspects(loaded: Loaded, exams: Sequence[Any]) -> list[Suspect]:
 
 def _fault(name: str, span: Span) -> Suspect:
     return Suspect(
-        "name-not-imported", span, said={"name": name, "near": meant(name), "how": "supplied"}, proved=True,
+        "name-not-imported", span, values={"name": name, "near": meant(name), "how": "supplied"}, proved=True,
         evidence=f"NameError: name '{name}' is not defined",
     )  # fmt: skip
 
 
-def _raised_at(loaded: Loaded, exams: Sequence[Any], name: str) -> Span | None:
+def _raised_at(loaded: Loaded, exams: Sequence[Examination], name: str) -> Span | None:
     """Where Python raises for a name that is not there, in any of the calls that were examined; None: nowhere."""
     if name not in loaded.namespace:
         return None

@@ -57,7 +57,9 @@ def switched_modes(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         if any(weights[name].shape == kept[name].shape and _weights_differ(weights[name], kept[name]) for name in kept):
             written = _place_of_write(again.target, files)
             said = {"how": "switched"}
-            return [Suspect("mode-changes-weights", written or place, said=said, proved=True, evidence=f"{error:.4g}")]
+            return [
+                Suspect("mode-changes-weights", written or place, values=said, proved=True, evidence=f"{error:.4g}")
+            ]
     return []
 
 

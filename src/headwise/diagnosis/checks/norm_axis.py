@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headwise.dataflow import MarkedOp, Run, attentions, chain_of, is_constant
 from headwise.diagnosis.checks.head_layout import sides
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 
@@ -37,7 +38,7 @@ def norm_suspects(run: Run) -> list[Suspect]:
         for kind in dict.fromkeys(found.values()):
             entries = [entry for at, entry in enumerate(run.seen) if found.get(at) == kind]
             stand_ins: dict[Site, Callable[..., Any]] = {entry.site: _along_features(entry) for entry in entries}
-            return [Suspect(kind, entries[0].span, stand_ins)]
+            return [Suspect(kind, entries[0].span, Repair(stand_ins))]
     return []
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from headwise.dataflow import Run, attentions
 from headwise.diagnosis.checks.unscaled import is_bucketed
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.scale_factors import scales
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import meaning_of
@@ -19,7 +20,7 @@ NEAR = 1e-3
 SINGLE = frozenset({"sigmoid", "sigmoid_", "relu", "relu_", "softplus", "elu", "gelu", "tanh", "normalize"})
 
 
-def unusual_notes(exam: Any, run: Run) -> list[Suspect]:
+def unusual_notes(exam: Examination, run: Run) -> list[Suspect]:
     """Notes on the scale, the weights and the mask of a plan. exam: its examination; run: a run with no mask."""
     second = exam.run(plan=exam.free, seed=1)
     out = [] if second.failure is not None else _scale(run, second)
@@ -53,7 +54,7 @@ def _weights(run: Run) -> list[Suspect]:
     return []
 
 
-def _mask(exam: Any) -> list[Suspect]:
+def _mask(exam: Examination) -> list[Suspect]:
     """A mask whose True hides, where neither its name nor a word in the file says so."""
     plan = exam.plan
     declared = plan.call.get("_mask")
@@ -72,4 +73,4 @@ def _mask(exam: Any) -> list[Suspect]:
 
 
 def _note(kind: str, span: Any, values: dict[str, object]) -> Suspect:
-    return Suspect(kind, span, said=values, proved=True)
+    return Suspect(kind, span, values=values, proved=True)

@@ -35,7 +35,7 @@ def shared_offsets(run: Run) -> list[Suspect]:
                 continue
             if (span := _looked_up_at(run, index, registered(module, name))) is not None:
                 full = f"{path}.{name}" if path else name
-                return [Suspect("offsets-share-bias", span, said={"name": full}, proved=True)]
+                return [Suspect("offsets-share-bias", span, values={"name": full}, proved=True)]
     return []
 
 

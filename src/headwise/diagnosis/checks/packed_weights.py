@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from headwise.dataflow import MarkedOp, Run, call_of, chain_of
 from headwise.diagnosis.checks.head_layout import Side
 from headwise.diagnosis.modules import parameter_at
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import bound_to
@@ -38,7 +39,7 @@ def shared_part(run: Run, projected: Mapping[str, tuple[MarkedOp, Tensor]]) -> l
         later = max((first, second), key=lambda entry: entry.at)
         stand_ins, change = _with_part(later, name, one, spare)
         values = {"name": f"{a}, {b}", "near": name}
-        return [Suspect("projection-shared", later.span, stand_ins, said=values, change=change)]
+        return [Suspect("projection-shared", later.span, Repair(stand_ins, change=change), values=values)]
     return []
 
 
@@ -96,7 +97,7 @@ def _apart_from(
     span = sides_by_name[sides["wrong"]].entry.span if op is None else call_of(run, op)
     values = {"name": ", ".join(sorted(sides.values(), key="qkv".index)), "near": entry.span.source}
     stand_ins = {} if op is None else _moved_on([each for each in wrong if entry.at < each.at < op.at], entry, op, step)
-    return [Suspect("projection-slice-shared", span, stand_ins, said=values, home=bound_to(span))]
+    return [Suspect("projection-slice-shared", span, Repair(stand_ins), values=values, home=bound_to(span))]
 
 
 def _moved_on(between: list[MarkedOp], entry: MarkedOp, op: MarkedOp, step: int) -> dict[Site, Callable[..., Any]]:

@@ -2,70 +2,41 @@
 
 from __future__ import annotations
 
-import ast
-import linecache
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from headwise.dataflow import AttentionPattern, MarkedOp, Run, attentions, find_pattern, source_of
-from headwise.diagnosis.checks.head_split import spoken
+from headwise.dataflow import AttentionPattern, Run, attentions, find_pattern
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.distance import distance
-from headwise.diagnosis.suspects import Change, Suspect, both
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.padding_tokens import PAD, Padding, is_said_in_front, meets_scores, paddings
+from headwise.diagnosis.repair import Change, both
+from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span
 
-__all__ = [
-    "Padding",
-    "changed_tokens",
-    "compared_with",
-    "is_called_padding",
-    "meets_scores",
-    "padded",
-    "padding_suspects",
-    "paddings",
-    "speaks_of_padding",
-]
+__all__ = ["changed_tokens", "padded", "padding_suspects"]
 
-COMPARED = frozenset({"==", "!=", "eq", "ne", ">", "gt"})
-# what says that padding comes before the tokens
-FRONT = re.compile(
-    r"\b(?:left|front)\b[^.\n]{0,24}\bpad|\bpad\w*\b[^.\n]{0,40}\b(?:left|front)\b|左侧?填充", re.IGNORECASE
-)
-PAD = re.compile(r"pad|填充|补齐|补零|补位", re.IGNORECASE)
 # what the two sides of a translation are called
 SIDES = (("src", "source", "enc"), ("tgt", "trg", "target", "dec"))
-# what a comparison is written with besides what it compares
-WORDS = frozenset({"self", "torch", *COMPARED})
 
 
-@dataclass(frozen=True)
-class Padding:
-    """The number that tokens are compared with. name: of the argument; other: of a token; entry: the comparison."""
-
-    name: str
-    number: int
-    other: int
-    entry: MarkedOp
-
-
-def padding_suspects(exam: Any, free: Run) -> list[Suspect]:
+def padding_suspects(exam: Examination, free: Run) -> list[Suspect]:
     """What is wrong with a mask made of tokens, where some of these are padding. free: the run in which none is."""
     for padding in paddings(free):
         if not meets_scores(free, padding.entry):
             continue
         if (mixed := _other_number(free, padding)) is not None:
-            return [Suspect("padding-of-other", mixed[0], said={"name": mixed[1]}, proved=True)]
+            return [Suspect("padding-of-other", mixed[0], values={"name": mixed[1]}, proved=True)]
         bare = free
         if bool((free.given[padding.name] == padding.number).any()):
             bare = exam.run(change=changed_tokens(exam, padding, lambda tokens: tokens))
         # padding behind is hidden anyway where each sees those before it; in front it is where words say so, and a mask
         # that was put right has none there
-        is_in_front = not exam.stand_ins and any(FRONT.search(line) for line in spoken(type(free.target)))
+        is_in_front = not exam.stand_ins and is_said_in_front(type(free.target))
         for way in (padded(padding), *((_padded_before(padding),) if is_in_front else ())):
             run: Run = exam.run(change=changed_tokens(exam, padding, way))
             tokens = run.given.get(padding.name)
@@ -104,113 +75,13 @@ def _other_number(run: Run, padding: Padding) -> tuple[Span, str] | None:
     return None
 
 
-def paddings(run: Run) -> list[Padding]:
-    """What the tokens of each argument are compared with, each number once: where that comes to scores, if it does."""
-    names = [name for name, shape in run.plan.call.items() if isinstance(shape, Mapping) and "_ids" in shape]
-    out: dict[tuple[str, int], Padding] = {}
-    for entry in run.seen:
-        if entry.name not in COMPARED or len(entry.args) < 2 or not entry.given or entry.given[0] is None:
-            continue
-        marks, number = entry.given[0], _whole(entry.args[1])
-        if marks.kind != "token" or number is None or entry.tensors[0].is_floating_point():
-            continue
-        for name in names:
-            tokens = run.named.get(name)
-            is_it = tokens is not None and bool((source_of(marks.arrays["t"]) == run.sources[name]).all())
-            if tokens is None or not is_it or tokens.ndim != 2 or number < 0:
-                continue
-            others = tokens[tokens != number]
-            known = out.get((name, number))
-            is_better = known is None or (not meets_scores(run, known.entry) and meets_scores(run, entry))
-            if others.numel() and is_better and _is_padding(run, entry, name, number):
-                out[name, number] = Padding(name, number, int(others.min()), entry)
-    return list(out.values())
-
-
-def _is_padding(run: Run, entry: MarkedOp, name: str, number: int) -> bool:
-    """Whether anything says that a number of tokens is padding: a table of embeddings, or words where it is compared.
-
-    Other tokens that are asked for, as landmarks are, may be all that is seen.
-    """
-    modules = run.target.modules() if isinstance(run.target, nn.Module) else ()
-    if any(isinstance(module, nn.Embedding) and module.padding_idx == number for module in modules):
-        return True
-    return is_called_padding(entry, name)
-
-
-def is_called_padding(entry: MarkedOp, name: str) -> bool:
-    """Whether the words where tokens of an argument are compared with a number say that it is padding."""
-    operation = entry.operation
-    compared = set(re.findall(r"[^\W\d]\w*", operation.span.source or "")) - {name, *WORDS}
-    if PAD.search(" ".join(compared)):
-        return True
-    if any(isinstance(node, ast.Name | ast.Attribute) for node in compared_with(operation.span.source or "")):
-        # it has a name, and that is another one
-        return False
-    return speaks_of_padding(operation.span, *operation.chain)
-
-
-def speaks_of_padding(*spans: Span) -> bool:
-    """Whether the function of the first of some places, their lines, or the comments before them speak of padding."""
-    lines = [line for span in spans for line in _beside(span)]
-    return PAD.search("\n".join([spans[0].function, *lines])) is not None
-
-
-def compared_with(source: str) -> Iterator[ast.expr]:
-    """What a comparison compares its left side with."""
-    try:
-        tree = ast.parse(source.strip(), mode="eval")
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Compare):
-            yield from node.comparators
-        elif isinstance(node, ast.Call) and node.args:
-            yield node.args[-1]
-
-
-def _beside(span: Span) -> Iterator[str]:
-    """The lines of a place, and the comments right before them."""
-    lines = linecache.getlines(span.file)
-    yield from lines[span.line - 1 : span.end_line or span.line]
-    for line in reversed(lines[: span.line - 1]):
-        if not line.strip().startswith("#"):
-            return
-        yield line
-
-
-def meets_scores(run: Run, entry: MarkedOp) -> bool:
-    """Whether what a comparison gives comes to scores as a mask does, and not in the features of tokens."""
-    numbers = entry.results
-    fused = {attention.context.at for attention in attentions(run) if attention.fused}
-    for op in run.seen[entry.at + 1 :]:
-        if not numbers & op.taken:
-            continue
-        others = [marks for marks in op.given if marks is not None]
-        if op.at in fused or any(marks.kind == "pair" for marks in others):
-            return True
-        is_of_features = any(
-            marks is not None and marks.kind == "token" and tensor.is_floating_point() and operand.number not in numbers
-            for marks, tensor, operand in zip(op.given, op.tensors, op.inputs, strict=True)
-        )
-        if not is_of_features:
-            numbers |= op.results
-    return False
-
-
-def _whole(value: Any) -> int | None:
-    if isinstance(value, Tensor) and value.numel() == 1 and not value.is_floating_point():
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def changed_tokens(exam: Any, padding: Padding, way: Callable[[Tensor], Tensor]) -> Change:
+def changed_tokens(exam: Examination, padding: Padding, way: Callable[[Tensor], Tensor]) -> Change:
     """The tokens with no padding among them, in another way."""
 
     def change(_: Any, options: dict[str, Any]) -> None:
         tokens = options.get(padding.name)
         if isinstance(tokens, Tensor):
-            options[padding.name] = way(tokens.masked_fill(tokens == padding.number, padding.other))
+            options[padding.name] = way(tokens.masked_fill(tokens == padding.number, padding.token))
 
     return change if exam.change is None else both(exam.change, change)
 
@@ -266,7 +137,7 @@ def _kind(masked: AttentionPattern, free: AttentionPattern, pads: Tensor) -> str
     return "mask-axis" if is_turned else ""
 
 
-def _suspect(exam: Any, kind: str, padding: Padding, run: Run, pads: Tensor) -> Suspect:
+def _suspect(exam: Examination, kind: str, padding: Padding, run: Run, pads: Tensor) -> Suspect:
     comparison = next(op for op in run.seen if op.span == padding.entry.span)
     span = comparison.span
     numbers = comparison.results
@@ -279,12 +150,12 @@ def _suspect(exam: Any, kind: str, padding: Padding, run: Run, pads: Tensor) -> 
             span = entry.span if kind == "mask-axis" and is_moved else span
     error = _apart(exam, padding, run, pads)
     return Suspect(
-        kind, span, said={"leak": "100%", "how": "padded", "_tokens": padding.name}, proved=error > TOLERANCE,
+        kind, span, values={"leak": "100%", "how": "padded"}, is_of_tokens=True, proved=error > TOLERANCE,
         evidence=f"{error:.4g}" if error > TOLERANCE else "",
     )  # fmt: skip
 
 
-def _apart(exam: Any, padding: Padding, run: Run, pads: Tensor) -> float:
+def _apart(exam: Examination, padding: Padding, run: Run, pads: Tensor) -> float:
     """By how much the output of a sample's tokens differs from what they give without the padding; 0: not known."""
     samples, length = pads.shape
     counts = _counts(samples, length)

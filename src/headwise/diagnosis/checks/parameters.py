@@ -16,7 +16,8 @@ from headwise.diagnosis.checks.untaken_branches import is_used_elsewhere
 from headwise.diagnosis.checks.unused_projections import called_twice, end_of, last_of, named_again, unmade
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.modules import module_at, parameter_at
-from headwise.diagnosis.suspects import Change, Suspect
+from headwise.diagnosis.repair import Change, Repair
+from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import assigned
 
@@ -102,7 +103,7 @@ def unused_suspects(run: Run, unused: list[str]) -> list[Suspect]:
             # what does not fit behind the last operation is named where it is made
             span, home = assigned(target, [owner]) or span, None
         out.append(
-            Suspect("projection-unused", span, stand_ins, severity, said={"name": owner}, change=change, home=home)
+            Suspect("projection-unused", span, Repair(stand_ins, change), severity, values={"name": owner}, home=home)
         )
     return out
 
@@ -149,7 +150,7 @@ def unregistered(run: Run) -> list[Suspect]:
                 change = None if holder is None else _registered(run.target, *holder)
                 kind = "weights-outside-module" if holder is None else "parameters-unregistered"
                 values = {"name": "" if holder is None else holder[1]}
-                return [Suspect(kind, span or entry.span, said=values, change=change)]
+                return [Suspect(kind, span or entry.span, Repair(change=change), values=values)]
     return []
 
 
@@ -226,7 +227,7 @@ def cut_gradients(
         left, error = without_gradient(rerun)
         return not error and set(left) < set(lacking)
 
-    return gradient_cut(run, rerun, is_better, said={"name": listed(lacking)})
+    return gradient_cut(run, rerun, is_better, values={"name": listed(lacking)})
 
 
 def cut_paths(run: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], Run]) -> list[Suspect]:

@@ -41,7 +41,7 @@ def plain_tensors(run: Run) -> list[Suspect]:
             span = assigned(module, [name]) or user.span
             is_idle = _changes_nothing(run, value) and not _is_changed(run, type(module), name)
             kind = "parameters-unregistered" if is_idle else "buffer-unregistered"
-            return [Suspect(kind, span, said={"name": name}, proved=True)]
+            return [Suspect(kind, span, values={"name": name}, proved=True)]
     return []
 
 

@@ -20,6 +20,7 @@ from headwise.dataflow import (
     sample_of,
 )
 from headwise.diagnosis.checks.softmax import SOFTMAXES
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["attends_rows", "pooled_over_samples"]
@@ -51,7 +52,7 @@ def pooled_over_samples(run: Run) -> list[Suspect]:
             return torch.softmax(args[0] if args else options["input"], dim=axis, **kept)
 
         said = {"axis": place, "was": str(axes[0])}
-        return [Suspect("softmax-axis", softmax.span, {softmax.site: right}, said=said, proved=True)]
+        return [Suspect("softmax-axis", softmax.span, Repair({softmax.site: right}), values=said, proved=True)]
     return []
 
 

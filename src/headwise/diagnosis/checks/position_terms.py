@@ -46,7 +46,7 @@ def position_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         for entry in [op for op in attention.path if op.name in SUMS]:
             if (lookup := _constant_lookup(run, attention, entry)) is not None:
                 name = _name_of(run.target, lookup)
-                return [Suspect("position-bias-constant", _index_span(run, lookup), said={"name": name}, proved=True)]
+                return [Suspect("position-bias-constant", _index_span(run, lookup), values={"name": name}, proved=True)]
             if _favours_distance(run, attention, entry):
                 span = entry.span if entry.name.startswith("-") else _slope_span(run, entry)
                 return [Suspect("distance-bias-sign", span, proved=True)]

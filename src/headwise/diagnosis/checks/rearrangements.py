@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise, permutations
 from math import prod
 from typing import Any
@@ -25,6 +26,8 @@ from headwise.dataflow import (
 )
 from headwise.diagnosis.checks.head_layout import layout_problems
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
+from headwise.diagnosis.patches.movements import with_equation
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["Rearrangement", "rearrangements", "sums_alone", "turns", "unmet_weights"]
@@ -190,12 +193,11 @@ def unmet_weights(attention: AttentionOps) -> Suspect | None:
     equation = entry.args[0] if entry.last == "einsum" and entry.args else None
     if not isinstance(equation, str) or joint is None or joint.summed or not sums_alone(entry):
         return None
-    values: dict[str, object] = {"name": equation}
     is_first = attention.has_weights_left
     right = (each for each in _others(equation, 0 if is_first else 1) if _is_weighted(attention, each, left=is_first))
-    if (corrected := next(right, None)) is not None:
-        values["_equation"] = corrected
-    return Suspect("einsum-weights-summed", entry.span, said=values)
+    corrected = next(right, None)
+    repair = Repair() if corrected is None else Repair(rewriting=partial(with_equation, equation=corrected))
+    return Suspect("einsum-weights-summed", entry.span, repair, values={"name": equation})
 
 
 def _others(equation: str, place: int) -> Iterator[str]:

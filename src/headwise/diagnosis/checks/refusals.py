@@ -6,11 +6,11 @@ import ast
 import difflib
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from torch import Tensor
 
 from headwise.dataflow import Run
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.small_sizes import level
 from headwise.recording import Failure, Operation
 from headwise.source import Span, file_tree, nodes_of
@@ -57,7 +57,7 @@ def is_of_another_kind(error: AttributeError, arguments: Iterable[Tensor]) -> bo
     return not near and any(argument is error.obj for argument in arguments)
 
 
-def takes_one_size(run: Run, exam: Any) -> bool:
+def takes_one_size(run: Run, exam: Examination) -> bool:
     """Whether a plan that fails runs where samples and tokens are as many along every axis: then our sizes are wrong.
 
     exam: its examination.

@@ -29,7 +29,11 @@ def regrouped_tokens(run: Run) -> list[Suspect]:
     is_image = {"h", "w"} <= set(run.plan.call.get("_layout", ""))
     for view in (op for op in run.seen[:scores] if op.last in VIEWS and op.inputs and op.outputs):
         is_mixed = (is_image or _is_convolved(run, view)) and _mixes_channels(view)
-        if is_mixed or (is_image and _is_of_grid(view) and _reorders(view.inputs[0].shape, view.outputs[0].shape)):
+        if (
+            is_mixed
+            or _mixes_features(view)
+            or (is_image and _is_of_grid(view) and _reorders(view.inputs[0].shape, view.outputs[0].shape))
+        ):
             return [Suspect("tokens-regrouped", view.span, proved=True)]
     grid = _grid(run)
     if grid is None:
@@ -133,6 +137,23 @@ def _mixes_channels(view: MarkedOp) -> bool:
         return False
     is_like_tokens = any(prod(after[:at]) == count and prod(after[at:]) == before[0] for at in range(1, len(after)))
     return is_like_tokens and any(len(a) > 1 and len(b) > 1 for a, b in _blocks(before, after))
+
+
+def _mixes_features(view: MarkedOp) -> bool:
+    """Whether a view makes as many channels as tokens have features, each with as many places as there are tokens,
+    though the features stand behind the tokens: it cuts these into channels of neither one place nor one feature.
+    """
+    marks = view.given[0]
+    if marks is None or marks.kind != "token" or len(marks.shape) < len("nc"):
+        return False
+    t, f = marks.arrays["t"], marks.arrays["f"]
+    axis, (count, width) = len(marks.shape) - 2, marks.shape[-2:]
+    is_last = all(is_constant(f, each) for each in range(axis + 1)) and f.unique().numel() == width
+    after = tuple(view.outputs[0].shape)
+    is_image = (
+        after[:axis] == tuple(marks.shape[:axis]) and after[axis : axis + 1] == (width,) and len(after) > axis + 2
+    )
+    return is_image and is_last and count != width and prod(after[axis + 1 :]) == count == place_of(t).unique().numel()
 
 
 def _reorders(before: Sequence[int], after: Sequence[int]) -> bool:

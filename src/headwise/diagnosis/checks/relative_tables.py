@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headwise.dataflow import MarkedOp, Run, attentions, axes_of
 from headwise.diagnosis.distance import distance
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 
@@ -36,7 +37,7 @@ def tables_from_start(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         if not _keeps_scores(run, rerun, {}) and _keeps_scores(run, rerun, stand_ins):
             rows = [tensor.shape[axis] for tensor in (*entry.outputs[:1], *entry.inputs[:1])]
             said = {"was": str(rows[0]), "near": str(rows[1])}
-            return [Suspect("relative-table-start", entry.span, stand_ins, said=said, proved=True)]
+            return [Suspect("relative-table-start", entry.span, Repair(stand_ins), values=said, proved=True)]
     return []
 
 

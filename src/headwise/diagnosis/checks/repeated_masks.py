@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.checks.grouped_heads import COPIES
+from headwise.diagnosis.patches.movements import repeated_blockwise
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["repeated_mask"]
@@ -34,7 +37,8 @@ def repeated_mask(run: Run, entry: MarkedOp, is_kept: Callable[..., bool]) -> li
         stand_ins = {op.site: _by_samples(op.function, rows // batch)}
         if is_kept(stand_ins):
             copy = next((each for each in makers if each.last in COPIES and each.at <= op.at), op)
-            return [Suspect("mask-repeat-order", copy.span, stand_ins, said={"_axis": 0}, proved=True)]
+            repair = Repair(stand_ins, rewriting=partial(repeated_blockwise, axis=0))
+            return [Suspect("mask-repeat-order", copy.span, repair, proved=True)]
     return []
 
 

@@ -15,6 +15,8 @@ from headwise.diagnosis.checks.alike_tokens import AllAlike, is_table
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.diagnosis.checks.rotary_axis import axis_of, turned_otherwise
 from headwise.diagnosis.checks.rotary_repair import JOINTS, mended_turn, untouched
+from headwise.diagnosis.patches.rotary import RotationPath, resigned, rotated
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import Span
@@ -46,7 +48,7 @@ def rotating_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         if not any(turned.get(name) for name in "qk"):
             continue
         if (misplaced := turned_otherwise([*turned.get("q", []), *turned.get("k", [])])) is not None:
-            return [Suspect("rotary-axis", called(misplaced), proved=True, is_local=True)]
+            return [Suspect("rotary-axis", called(misplaced), Repair(is_local=True), proved=True)]
         distances = _by_distance(attention)
         values = next((side for side in sides(attention) if side.name == "v"), None)
         spun = [turn for turn in turned.get("v", []) if turn.change is None]
@@ -54,8 +56,9 @@ def rotating_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             right = [*turned.get("q", []), *turned.get("k", [])]
             still = _unturned(spun, right)
             lacking = next((name for name in "qk" if not turned.get(name)), "")
-            said = _lacking(attention, spun, lacking) if lacking else {}
-            return [Suspect("rotary-on-values", _apart(spun[-1], right), still, said=said)]
+            way = _way(attention, spun, lacking) if lacking else None
+            repair = Repair(still, rewriting=partial(rotated, way=way))
+            return [Suspect("rotary-on-values", _apart(spun[-1], right), repair)]
         if distances is False and (not tables or not all(turned.get(name) for name in "qk")):
             # how pairs and signs stand in a table that it is called with is its caller's choice
             return [_unlawful(run, number, turned, partial(rerun, more_change=alike))]
@@ -97,7 +100,7 @@ def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun
         for join in _joins(run, attention):
             stand_ins = {join.site: _reversed(join.function)}
             if right(stand_ins):
-                return Suspect("rotary-wrong", join.span, stand_ins, said=values)
+                return Suspect("rotary-wrong", join.span, Repair(stand_ins), values=values)
         return None
 
     for lacking, kind in (("q", "rotary-queries-missing"), ("k", "rotary-keys-missing")):
@@ -105,20 +108,21 @@ def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun
             if (suspect := crossed()) is not None:
                 return suspect
             entries = turned["k" if lacking == "q" else "q"]
-            named = _lacking(attention, entries, lacking)
-            return Suspect(kind, called(last), said=named, home=untouched(last))
+            rewriting = partial(rotated, way=_way(attention, entries, lacking))
+            return Suspect(kind, called(last), Repair(rewriting=rewriting), home=untouched(last))
 
     for often, seldom in ((turned["q"], turned["k"]), (turned["k"], turned["q"])):
         spans = list(dict.fromkeys(called(turn) for turn in often))
         second = [turn for turn in often if called(turn) == spans[-1]]
         if len(spans) > len({called(turn) for turn in seldom}) and (still := _unturned(second, [])) and right(still):
-            return Suspect("rotary-twice", spans[-1], still)
+            return Suspect("rotary-twice", spans[-1], Repair(still))
     mended = mended_turn(run, number, right)
     guess = "" if _is_wrong_in_quarters(run, number, rerun) else "sizes"
     if mended is None:
         # which features make a pair, and how places are counted, nobody says
-        return crossed() or Suspect("rotary-wrong", called(last), said=values, guess=guess or "rotation")
-    return Suspect("rotary-wrong", mended[0], mended[1], said={**values, "_signs": mended[2]}, guess=guess)
+        return crossed() or Suspect("rotary-wrong", called(last), values=values, guess=guess or "rotation")
+    rewriting = partial(resigned, signs=mended[2])
+    return Suspect("rotary-wrong", mended[0], Repair(mended[1], rewriting=rewriting), values=values, guess=guess)
 
 
 def _is_wrong_in_quarters(run: Run, number: int, rerun: Callable[..., Run]) -> bool:
@@ -145,18 +149,16 @@ def _reversed(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda parts, *args, **options: function(tuple(reversed(parts)), *args, **options)
 
 
-def _lacking(attention: AttentionOps, entries: Sequence[MarkedOp], name: str) -> dict[str, object]:
-    """What a patch needs to know to rotate a side as another one is rotated, by these operations."""
+def _way(attention: AttentionOps, entries: Sequence[MarkedOp], name: str) -> RotationPath | None:
+    """From what rotates one side, by these operations, to the scores that it meets the other side in."""
     product = attention.context if attention.fused else attention.scores
     side = next((each for each in sides(attention) if each.name == name), None)
     if product is None or side is None:
-        return {}
+        return None
     operation, last = product.operation, entries[-1].operation
     place = next((at for at, each in enumerate(product.tensors) if each is side.operand), None)
-    return {
-        "_place": place, "_meets": (*operation.chain, operation.span), "_way": (*last.chain, last.span),
-        "_calls": tuple(dict.fromkeys(called(entry) for entry in entries)),
-    }  # fmt: skip
+    meets, turns = (*operation.chain, operation.span), (*last.chain, last.span)
+    return None if place is None else RotationPath(place, meets, turns, tuple(dict.fromkeys(map(called, entries))))
 
 
 def _unturned(entries: Sequence[MarkedOp], others: Sequence[MarkedOp]) -> dict[Site, Callable[..., Any]]:

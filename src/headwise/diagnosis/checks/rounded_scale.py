@@ -8,7 +8,7 @@ import io
 import linecache
 import re
 import tokenize
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import floor, isclose, prod, sqrt
 from typing import Any
@@ -16,6 +16,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from headwise.dataflow import Run, makers
+from headwise.diagnosis.patches.scales import Rescaled
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.scale_factors import Factor, Scale
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import tensors
@@ -89,7 +91,7 @@ def _words(file: str) -> list[tuple[int, str]]:
     return out + [(each.start[0], each.string) for each in read if each.type == tokenize.COMMENT]
 
 
-def erased(run: Run, scale: Scale, wanted: float, values: Mapping[str, object]) -> list[Suspect]:
+def erased(run: Run, scale: Scale, wanted: float, written: Rescaled) -> list[Suspect]:
     """Scores that a number multiplies by 0: all keys have one weight. A number that was rounded down to that is wrong,
     and so is a 0 that stands there; any other may be raised later, as in a warm-up, and is noted.
     """
@@ -99,11 +101,12 @@ def erased(run: Run, scale: Scale, wanted: float, values: Mapping[str, object]) 
             entry = factor.entry
             right = _given(next(at for at, m in enumerate(entry.given) if m is not None), wanted / others)
             suspect = Suspect(
-                "scale-zero", entry.span, {entry.site: right},
-                said={"factor": "0", "wanted": f"{wanted:.4g}", **values},
-                home=written_in(run.target, entry.span, _is_nothing, is_number=True)
-                or own_number(entry.span),
-            )  # fmt: skip
+                "scale-zero",
+                entry.span,
+                Repair({entry.site: right}, rewriting=written),
+                values={"factor": "0", "wanted": f"{wanted:.4g}"},
+                home=written_in(run.target, entry.span, _is_nothing, is_number=True) or own_number(entry.span),
+            )
             rounded = as_rounded(suspect, 0.0, scale.width)
             is_made = any(ROUNDED.search(_source(place)) for place in (suspect.span, suspect.home) if place is not None)
             is_written = ZERO.search(entry.span.source) is not None

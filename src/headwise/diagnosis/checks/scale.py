@@ -11,14 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from headwise.dataflow import MarkedOp, Run
-from headwise.diagnosis.checks.chosen_scale import are_unit_vectors, as_chosen, inverts_norms, is_given, named_scales
+from headwise.diagnosis.checks.chosen_scale import as_chosen, beside_torch, inverts_norms, is_given
 from headwise.diagnosis.checks.inputs import is_absorbed, makings
 from headwise.diagnosis.checks.rounded_scale import as_rounded, erased, says_root
 from headwise.diagnosis.checks.unscaled import attributes_of, cancels, is_bucketed, is_unscaled, keeps_scale
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.head_parts import HeadParts, head_parts
+from headwise.diagnosis.patches.scales import Rescaled
+from headwise.diagnosis.repair import Change, Repair, Scaled, both
 from headwise.diagnosis.scale_factors import Factor, Scale, scales
 from headwise.diagnosis.score_path import ScorePath, terms_of, way_of
-from headwise.diagnosis.suspects import Change, Scaled, Suspect, both
+from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, own_number, written_in
 from headwise.wording import Sentence
 
@@ -39,11 +42,11 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     wanted, total = 1 / sqrt(scale.width), scale.total
     if scale.normed and not inverts_norms(scale):
         # what is normed may have any scale, and not one of its own beside torch's
-        if is_published or (extra := _beside_torch(run, scale, wanted)) is None:
+        if is_published or (extra := beside_torch(run, scale, wanted)) is None:
             return []
-        return [_wrong("scale-twice", extra, 1 / extra.value, total, wanted, values=_about(run, scale))]
+        return [_wrong("scale-twice", extra, 1 / extra.value, total, wanted, written=_written(run, scale))]
     if not total:
-        return erased(run, scale, wanted, _about(run, scale))
+        return erased(run, scale, wanted, _written(run, scale))
     path = scale.attention.path
     late = [
         factor
@@ -61,13 +64,13 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
         # each term has its share
         return []
     way = way_of(scale.attention) or ScorePath((), (), ())
-    named, about = _named(total, scale.width, run.sizes), _about(run, scale)
+    named, written = _named(total, scale.width, run.sizes), _written(run, scale)
     if scale.is_related and not is_published and (parts := head_parts(run, scale.attention)) is not None:
         return _of_parts(run, scale, parts)
     if is_published or is_given(run, total, wanted):
         return []
     if (twice := _twice(scale, wanted)) is not None:
-        return [_wrong("scale-twice", twice, 1 / twice.value, total, wanted, values=about)]
+        return [_wrong("scale-twice", twice, 1 / twice.value, total, wanted, written=written)]
     if scale.is_related and (named == "constant" or (named == "none" and way.mixtures)):
         # it may be a part of the weights that mix, or of what is added
         return []
@@ -83,7 +86,7 @@ def _of_one(run: Run, scale: Scale, *, is_learned: bool, is_published: bool) -> 
     most = next((factor for factor in odd if factor.entry in scale.attention.path), odd[0])
     kind = "scale-inverted" if named == "inverted" else "scale-wrong"
     cause = Sentence(f"doctor.factor.{FACTORS.get(named, 'constant')}")
-    suspect = _wrong(kind, most, wanted / total, total, wanted, values={"what": cause, **about})
+    suspect = _wrong(kind, most, wanted / total, total, wanted, written=written, what=cause)
     return [as_rounded(replace(suspect, home=_home(run, most, kind, scale.width)), total, scale.width)]
 
 
@@ -97,18 +100,18 @@ def _of_parts(run: Run, scale: Scale, parts: HeadParts) -> list[Suspect]:
         or not late
     ):
         return []
-    about = {name: each for name, each in _about(run, replace(scale, width=parts.width)).items() if name != "_scores"}
-    values = {"what": Sentence("doctor.factor.constant"), **about}
-    suspect = _wrong("scale-wrong", late[0], wanted / total, total, wanted, values=values)
+    written = replace(_written(run, replace(scale, width=parts.width)), scores=None)
+    cause = Sentence("doctor.factor.constant")
+    suspect = _wrong("scale-wrong", late[0], wanted / total, total, wanted, written=written, what=cause)
     return [replace(suspect, home=_home(run, late[0], "scale-wrong", parts.width))]
 
 
-def _about(run: Run, scale: Scale) -> dict[str, object]:
-    """What a patch may say: where the scores are made, and what the class calls the head width."""
+def _written(run: Run, scale: Scale) -> Rescaled:
+    """How the source may say the scale: where the scores are made, and what the class calls the head width."""
     scores = scale.attention.scores
-    out: dict[str, object] = {} if scores is None else {"_scores": scores.span}
     kept = attributes_of(run, scores or scale.attention.context).items()
-    return {**out, "_widths": tuple(each for each, value in kept if type(value) is int and value == scale.width)}
+    widths = tuple(each for each, value in kept if type(value) is int and value == scale.width)
+    return Rescaled(None if scores is None else scores.span, widths)
 
 
 def _home(run: Run, factor: Factor, kind: str, width: int) -> Span | None:
@@ -136,21 +139,6 @@ def _twice(scale: Scale, wanted: float) -> Factor | None:
         return None
     matching = [factor for factor in scale.factors if isclose(factor.value, wanted, rel_tol=NEAR)]
     return next((factor for factor in reversed(matching) if factor.entry is not scale.attention.context), None)
-
-
-def _beside_torch(run: Run, scale: Scale, wanted: float) -> Factor | None:
-    """A scale of its own, by a number of a config that is called one, beside that of torch's function, which is told
-    nothing of it; None: there is none.
-    """
-    context = scale.attention.context
-    if context.last != "scaled_dot_product_attention" or context.rules[1].get("scale") is not None:
-        return None
-    before = [factor for factor in scale.factors if factor.entry is not context]
-    chosen = {number**-0.5 for number in named_scales(run)}
-    # unit vectors have any scale, and what one factor takes another may give back
-    if are_unit_vectors(scale) or not any(isclose(scale.total, wanted * one, rel_tol=NEAR) for one in chosen):
-        return None
-    return next((factor for factor in before if isclose(scale.total, wanted * factor.value, rel_tol=NEAR)), None)
 
 
 def _adds_queries(run: Run, scale: Scale) -> bool:
@@ -188,12 +176,14 @@ def _is_scale(value: float, width: int, sizes: Mapping[str, int]) -> bool:
 
 
 def _wrong(
-    kind: str, factor: Factor, change: float, total: float, wanted: float, values: Mapping[str, object] | None = None
+    kind: str, factor: Factor, change: float, total: float, wanted: float, *, written: Rescaled, **values: object
 ) -> Suspect:
     return Suspect(
-        kind, factor.entry.span, {factor.entry.site: _scaled(factor.entry, change)},
-        said={"factor": f"{total:.4g}", "wanted": f"{wanted:.4g}", **(values or {})},
-    )  # fmt: skip
+        kind,
+        factor.entry.span,
+        Repair({factor.entry.site: _scaled(factor.entry, change)}, rewriting=written),
+        values={"factor": f"{total:.4g}", "wanted": f"{wanted:.4g}", **values},
+    )
 
 
 def _scaled(entry: MarkedOp, change: float) -> Callable[..., Any]:
@@ -213,9 +203,11 @@ def _after(factor: Factor, wanted: float) -> Suspect:
     """Weights that are scaled although the scores were."""
     stand_in = Scaled(factor.entry.function, 1 / factor.value)
     return Suspect(
-        "weights-scaled", factor.entry.span, {factor.entry.site: stand_in},
-        said={"factor": f"{factor.value:.4g}", "wanted": f"{wanted:.4g}"},
-    )  # fmt: skip
+        "weights-scaled",
+        factor.entry.span,
+        Repair({factor.entry.site: stand_in}),
+        values={"factor": f"{factor.value:.4g}", "wanted": f"{wanted:.4g}"},
+    )
 
 
 def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
@@ -235,11 +227,11 @@ def _without(run: Run, scale: Scale, wanted: float) -> list[Suspect]:
     way = way_of(scale.attention)
     whole = scores if way is None or not way.sums else way.sums[-1]
     stand_ins = {whole.site: _scaled(whole, wanted)}
-    values: dict[str, object] = {"wanted": f"{wanted:.4g}", "factor": "1", **_about(run, scale)}
+    values, written = {"wanted": f"{wanted:.4g}", "factor": "1"}, _written(run, scale)
     if late is not None:
         stand_ins[late.entry.site] = Scaled(late.entry.function, 1 / late.value)
-        return [Suspect("scale-after-softmax", late.entry.span, stand_ins, said=values)]
-    return [Suspect("scale-missing", whole.span, stand_ins, said=values)]
+        return [Suspect("scale-after-softmax", late.entry.span, Repair(stand_ins, rewriting=written), values=values)]
+    return [Suspect("scale-missing", whole.span, Repair(stand_ins, rewriting=written), values=values)]
 
 
 def _is_fused_here(run: Run, scale: Scale) -> bool:
@@ -262,10 +254,10 @@ def _floored(entry: MarkedOp) -> Suspect:
             return values[0] / values[1]
         return values[0]
 
-    return Suspect("scale-floor-division", entry.span, {entry.site: right})
+    return Suspect("scale-floor-division", entry.span, Repair({entry.site: right}))
 
 
-def scales_suspects(exam: Any) -> list[Suspect]:
+def scales_suspects(exam: Examination) -> list[Suspect]:
     """What is wrong with the scale of each attention of a plan with no mask. exam: its examination."""
     plan = exam.free
     first, second = exam.run(plan=plan), exam.run(plan=plan, seed=1)

@@ -60,7 +60,7 @@ def generation_suspects(run: Run) -> list[Suspect]:
     if second.failure is None and _is_same(first, second):
         return []
     place = second.failure.span if second.failure is not None else parting(first.operations, second.operations)
-    return [Suspect("stateful-forward", place, said={"how": "forgotten"}, proved=True)]
+    return [Suspect("stateful-forward", place, values={"how": "forgotten"}, proved=True)]
 
 
 def _names(kind: type) -> list[str]:

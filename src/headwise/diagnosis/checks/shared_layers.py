@@ -41,13 +41,13 @@ def shared_layers(run: Run) -> list[Suspect]:
     if not isinstance(target, nn.Module):
         return []
     return [
-        Suspect("layers-shared", span, said={"name": name, "near": str(len(layers))}, proved=True)
+        Suspect("layers-shared", span, values={"name": name, "near": str(len(layers))}, proved=True)
         for name, holder, layers in _lists(target)
         if len({id(layer) for layer in layers}) == 1 < len(layers) and _is_large(layers[0])
         if not _is_meant(type(holder)) and not _is_meant(type(target))
         if (span := _made(type(holder), name.rpartition(".")[2], _repeats)) is not None
     ] + [
-        Suspect("layers-shared", span, said={"name": f"{name}.*.{part}", "near": str(len(layers))}, proved=True)
+        Suspect("layers-shared", span, values={"name": f"{name}.*.{part}", "near": str(len(layers))}, proved=True)
         for name, holder, layers in _lists(target)
         if (part := _shared_part(layers))
         and _is_run_in_turn(run, f"{name}.0.{part}")

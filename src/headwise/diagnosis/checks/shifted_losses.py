@@ -60,7 +60,7 @@ def shown_targets(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             if is_ids and looks_back(run) and _is_shown(run, rerun, name, ahead):
                 line = inspect.getsourcelines(kind)[1] + loss.args[0].lineno - 1
                 place = Span(file, f"{kind.__name__}.forward", line)
-                return [Suspect("loss-shift", place, said={"name": name}, proved=True)]
+                return [Suspect("loss-shift", place, values={"name": name}, proved=True)]
     return []
 
 

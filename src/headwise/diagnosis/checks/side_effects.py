@@ -13,6 +13,7 @@ from headwise.diagnosis.checks.backward import apart
 from headwise.diagnosis.checks.mode_switches import switched_modes
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.distance import distance
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
 from headwise.source import Span
@@ -41,10 +42,13 @@ def changed_arguments(run: Run) -> list[Suspect]:
         severity = "note" if name == run.plan.mask else "fault"
         out.append(
             Suspect(
-                "input-modified", writer.span, {writer.site: apart(writer)}, severity=severity,
-                said={"name": name},
+                "input-modified",
+                writer.span,
+                Repair({writer.site: apart(writer)}),
+                severity=severity,
+                values={"name": name},
             )
-        )  # fmt: skip
+        )
     return out
 
 
@@ -68,7 +72,7 @@ def changed_masks(run: Run) -> list[Suspect]:
             if others and any(_is_within(op, layer) for op in users):
                 name = FIRST.match(entry.span.source)
                 said = {"name": name[0] if name else "mask"}
-                return [Suspect("input-modified", entry.span, said=said, proved=True)]
+                return [Suspect("input-modified", entry.span, values=said, proved=True)]
     return []
 
 
@@ -145,7 +149,7 @@ def left_over(run: Run, rerun: Callable[..., Run], calls: Sequence[int] = (0, BE
             return [Suspect("stateful-forward", place)], True
         error = f"{distance(run.output, again.output):.4g}" if raised is None else type(raised.error).__name__
         values = {"how": "forgotten" if raised is None else "raised_laws"}
-        return [Suspect("stateful-forward", place, said=values, proved=True, evidence=error)], True
+        return [Suspect("stateful-forward", place, values=values, proved=True, evidence=error)], True
     return switched_modes(run, rerun), True
 
 

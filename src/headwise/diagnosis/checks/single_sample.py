@@ -25,7 +25,7 @@ def single_sample_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]
             break
         if len(single.outputs[0].shape) < len(whole.outputs[0].shape):
             values = {"how": "single"}
-            return [Suspect("single-sample-raises", single.span, said=values, proved=True, evidence=failure.words)]
+            return [Suspect("single-sample-raises", single.span, values=values, proved=True, evidence=failure.words)]
     return []
 
 

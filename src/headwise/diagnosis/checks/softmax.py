@@ -10,6 +10,7 @@ import torch
 from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions
 from headwise.diagnosis.checks.mask_path import uses
 from headwise.diagnosis.checks.weight_sums import DIVISIONS, OTHERS, TOLERANCE, are_shares
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["normalisation_suspects", "other_normalisation"]
@@ -48,7 +49,7 @@ def other_normalisation(attention: AttentionOps, reached: set[int]) -> Suspect |
         return torch.softmax(args[0] if args else options["input"], dim=place)
 
     values = {"axis": place, "name": maker.last.rstrip("_")}
-    return Suspect("softmax-replaced", maker.span, {maker.site: right}, said=values)
+    return Suspect("softmax-replaced", maker.span, Repair({maker.site: right}), values=values)
 
 
 def _makes_nan(entry: MarkedOp) -> bool:
@@ -73,7 +74,7 @@ def _twice(attention: AttentionOps) -> list[Suspect]:
     # a mask between the two must still hide: so it is the first that is left out, where it is a softmax
     entry = softmaxes[0] if len(softmaxes) > 1 else last
     stand_in: Callable[..., Any] = _first
-    return [Suspect("softmax-twice", last.span, {entry.site: stand_in})]
+    return [Suspect("softmax-twice", last.span, Repair({entry.site: stand_in}))]
 
 
 def _log(attention: AttentionOps) -> list[Suspect]:
@@ -88,7 +89,7 @@ def _log(attention: AttentionOps) -> list[Suspect]:
         kept = {name: each for name, each in options.items() if name == "dtype"}
         return torch.softmax(args[0] if args else options["input"], dim=axis, **kept)
 
-    return [Suspect("softmax-log", softmax.span, {softmax.site: right})]
+    return [Suspect("softmax-log", softmax.span, Repair({softmax.site: right}))]
 
 
 def _unnormalised(run: Run, attention: AttentionOps) -> list[Suspect]:
@@ -118,8 +119,7 @@ def _unnormalised(run: Run, attention: AttentionOps) -> list[Suspect]:
         out = function(*args, **options)
         return out / out.sum(dim=place, keepdim=True)
 
-    return [Suspect("softmax-unnormalised", last.span, {last.site: right},
-                    said={"axis": place})]  # fmt: skip
+    return [Suspect("softmax-unnormalised", last.span, Repair({last.site: right}), values={"axis": place})]  # fmt: skip
 
 
 def _is_kept(entry: MarkedOp) -> bool:

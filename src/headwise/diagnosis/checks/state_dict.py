@@ -13,7 +13,8 @@ from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.checks.parameters import held, holder_of
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.modules import module_at, parameter_at
-from headwise.diagnosis.suspects import Change, Suspect
+from headwise.diagnosis.repair import Change, Repair
+from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, assigned
 
 __all__ = ["saving_suspects"]
@@ -61,7 +62,7 @@ def saving_suspects(plan: Plan, run: Run, rerun: Callable[..., Run]) -> tuple[li
                 return [], True
             kind = "buffer-unsaved" if name in module._buffers else "parameters-unregistered"
             change = _registering(target, module, name)
-            return [Suspect(kind, span, said={"name": name}, change=change)], True
+            return [Suspect(kind, span, Repair(change=change), values={"name": name})], True
     return [], True
 
 
@@ -110,7 +111,7 @@ def _unsaved(run: Run, names: list[str], target: nn.Module) -> Suspect:
     ids = {id(parameter_at(target, name)) for name in names}
     entry = next((op for op in run.seen if any(id(t) in ids for t in op.tensors)), None)
     span = None if entry is None else entry.span
-    return Suspect("parameter-created-in-forward", span, said={"name": names[0]})
+    return Suspect("parameter-created-in-forward", span, values={"name": names[0]})
 
 
 def _foreign(first: MarkedOp, second: MarkedOp, numbers: set[int], target: nn.Module) -> tuple[nn.Module, str] | None:

@@ -92,7 +92,7 @@ def step_methods(run: Run) -> list[Suspect]:
     lines = (number for *_, number in code.co_lines() if number is not None and number > code.co_firstlineno)
     place = Span(code.co_filename, code.co_qualname, min(lines, default=code.co_firstlineno))
     said = {"name": method, "how": "stepped"}
-    return [Suspect("step-differs", place, said=said, proved=True, evidence=f"{error:.4g}")]
+    return [Suspect("step-differs", place, values=said, proved=True, evidence=f"{error:.4g}")]
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def unscaled_lengths(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     operation = compared.operation
     # a function that is no method compares what it is given
     place = compared.span if "." in operation.span.function or not operation.chain else operation.chain[-1]
-    return [Suspect("lengths-not-scaled", place, said={"name": name}, proved=True)]
+    return [Suspect("lengths-not-scaled", place, values={"name": name}, proved=True)]
 
 
 def _cut(run: Run) -> MarkedOp | None:

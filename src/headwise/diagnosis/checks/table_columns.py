@@ -47,7 +47,7 @@ def mixed_columns(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             shifted = _additions(rerun({lookup.site: ShiftedColumn(lookup.function)}))
             if number < len(shifted) and _heads_changed(addition, shifted[number]) > 1:
                 table = next(names[tensor.data_ptr()] for tensor in lookup.tensors if tensor.data_ptr() in names)
-                return [Suspect("bias-heads-mixed", view.span, said={"name": table}, proved=True)]
+                return [Suspect("bias-heads-mixed", view.span, values={"name": table}, proved=True)]
     return []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,17 +12,21 @@ from torch import Tensor, nn
 
 from headwise.calls import Plan, call_role
 from headwise.dataflow import MarkedOp, Run, attentions, axes_of, find_pattern
-from headwise.diagnosis.checks.padding import Padding, changed_tokens, meets_scores, paddings
+from headwise.diagnosis.checks.other_samples import changed_leaks
+from headwise.diagnosis.checks.padding import changed_tokens
 from headwise.diagnosis.checks.visible_padding import PADS, are_apart, padding_suspects, shown_later
 from headwise.diagnosis.divergence import of_shorter
-from headwise.diagnosis.suspects import Change, Suspect, both
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.padding_tokens import Padding, meets_scores, paddings
+from headwise.diagnosis.repair import Change, both
+from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["visible_pads"]
 
 PRODUCTS = frozenset({"*", "*=", "mul", "mul_"})
 
 
-def visible_pads(exam: Any, free: Run) -> list[Suspect]:
+def visible_pads(exam: Examination, free: Run) -> list[Suspect]:
     """The first operation that brings padding into what has none: proved by a run without it."""
     for padding in paddings(free):
         if not meets_scores(free, padding.entry) or free.named[padding.name].shape[1] <= PADS:
@@ -45,8 +50,14 @@ def visible_pads(exam: Any, free: Run) -> list[Suspect]:
             moved: Run = exam.run(change=row)
             return are_apart(padded, moved, lambda a, b: (a, b) if a.shape == b.shape else None)
 
-        if suspects := suspects or padding_suspects(padded, alone, padding.name, of_shorter(PADS), "trimmed", is_seen):
+        if suspects := suspects or padding_suspects(
+            padded, alone, padding.name, of_shorter(PADS), "trimmed", free.named[padding.name].shape[1], is_seen
+        ):
             return [_at_product(each, padded, padding) for each in suspects]
+        before = changed_tokens(exam, padding, lambda tokens: tokens)
+        after = changed_tokens(exam, padding, _padded_elsewhere(padding.number))
+        if suspects := changed_leaks(free, partial(exam.run, plan=exam.free), before, after):
+            return suspects
     return []
 
 
@@ -58,8 +69,8 @@ def _at_product(suspect: Suspect, run: Run, padding: Padding) -> Suspect:
         if masks & entry.taken and is_score:
             if entry.name not in PRODUCTS or suspect.kind != "padding-attended":
                 return suspect
-            said = {**suspect.said, "leak": f"{_leak(run, entry):.0%}"}
-            return replace(suspect, kind="mask-multiplied", span=entry.span, said=said)
+            said = {**suspect.values, "leak": f"{_leak(run, entry):.0%}"}
+            return replace(suspect, kind="mask-multiplied", span=entry.span, values=said)
         masks |= entry.results if masks & entry.taken else set()
     return suspect
 
@@ -97,6 +108,16 @@ def _leak(run: Run, entry: MarkedOp) -> float:
             is_pad = sight.column >= int(sight.column.max()) + 1 - PADS
             shares.append(float(sight.weights.nan_to_num()[is_pad].max()))
     return max(shares)
+
+
+def _padded_elsewhere(number: int) -> Callable[[Tensor], Tensor]:
+    """The first tokens, which every other token sees, are padding in all samples but the first."""
+
+    def padded(tokens: Tensor) -> Tensor:
+        tokens[1:, :PADS] = number
+        return tokens
+
+    return padded
 
 
 def _padded(number: int) -> Callable[[Tensor], Tensor]:

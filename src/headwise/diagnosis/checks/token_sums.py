@@ -27,8 +27,11 @@ from headwise.dataflow import (
     value_of,
 )
 from headwise.diagnosis.checks.mask_path import reached_by, uses
-from headwise.diagnosis.checks.padding import Padding, changed_tokens, padded, paddings
-from headwise.diagnosis.suspects import Change, Suspect
+from headwise.diagnosis.checks.padding import changed_tokens, padded
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.padding_tokens import Padding, paddings
+from headwise.diagnosis.repair import Change, Repair
+from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import NOTHING, StandIns, WeighedSum, hidden_share, weighed, weighed_sums
 from headwise.recording import Site
 from headwise.source import Span
@@ -85,11 +88,11 @@ def normaliser_suspects(run: Run, rerun: Callable[..., Run], *, is_masked: bool 
             along: StandIns = {softmax.site: partial(_along, axis=axis)}
             if weighed(run, rerun, total, along) is not None:
                 said = {"axis": axis, "was": str(was)}
-                return [Suspect("softmax-axis", softmax.span, dict(along), said=said, proved=True)]
+                return [Suspect("softmax-axis", softmax.span, Repair(dict(along)), values=said, proved=True)]
         for entry, name, stand_ins, is_lasting in islice(_other_sums(run, total, is_masked=is_masked), MOST):
             if weighed(run, rerun, total, stand_ins) is not None:
                 lasting = stand_ins if is_lasting else {}
-                return [Suspect("normaliser-wrong", entry.span, lasting, said={"name": name}, proved=True)]
+                return [Suspect("normaliser-wrong", entry.span, Repair(lasting), values={"name": name}, proved=True)]
     return []
 
 
@@ -177,11 +180,11 @@ def unhidden_tokens(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         # what is the same for all tokens of a sample, as whether it has any, hides none of them
         for entry in reversed([each for each in _weighing(run, of) if uses(each, reached)]):
             if kind := _kind_of(entry, reached):
-                return [Suspect(kind, entry.span, said={"leak": f"{hidden:.0%}"}, proved=True)]
+                return [Suspect(kind, entry.span, values={"leak": f"{hidden:.0%}"}, proved=True)]
     return []
 
 
-def unhidden_pads(exam: Any, free: Run) -> list[Suspect]:
+def unhidden_pads(exam: Examination, free: Run) -> list[Suspect]:
     """The same where the mask is made of token numbers: proved by a run in which some tokens are padding."""
     for padding in paddings(free):
         change = changed_tokens(exam, padding, padded(padding))
@@ -203,7 +206,7 @@ def unhidden_pads(exam: Any, free: Run) -> list[Suspect]:
             if is_of_mask or not met or not _is_of_scores(met[-1], weighing):
                 continue
             if kind := _kind_of(met[-1], reached):
-                return [Suspect(kind, met[-1].span, said={"leak": f"{hidden:.0%}"}, proved=True)]
+                return [Suspect(kind, met[-1].span, values={"leak": f"{hidden:.0%}"}, proved=True)]
     return []
 
 

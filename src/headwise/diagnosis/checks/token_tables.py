@@ -12,17 +12,11 @@ from torch import Tensor
 
 from headwise.calls import evaluated
 from headwise.dataflow import Run, attentions, find_pattern
-from headwise.diagnosis.checks.padding import (
-    Padding,
-    changed_tokens,
-    compared_with,
-    is_called_padding,
-    meets_scores,
-    padded,
-    paddings,
-)
+from headwise.diagnosis.checks.padding import changed_tokens, padded
 from headwise.diagnosis.checks.weight_sums import TOLERANCE
 from headwise.diagnosis.distance import distance
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.padding_tokens import Padding, compared_with, is_called_padding, meets_scores, paddings
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["table_paddings", "table_suspects"]
@@ -31,7 +25,7 @@ __all__ = ["table_paddings", "table_suspects"]
 CASTS = frozenset({"to", "long", "int", "type", "cpu", "contiguous", "clone", "detach"})
 
 
-def table_suspects(exam: Any, free: Run) -> list[Suspect]:
+def table_suspects(exam: Examination, free: Run) -> list[Suspect]:
     """The comparison that hides as padding another number than is padding in the table of the same tokens.
 
     That a special token is hidden may be meant, so that the words must say that it is padding, of a number that has no
@@ -53,7 +47,9 @@ def table_suspects(exam: Any, free: Run) -> list[Suspect]:
         error = _change_by(exam, free, padding, number)
         if error > TOLERANCE:
             values = {"was": padding.number, "wanted": number, "how": "trimmed"}
-            return [Suspect("padding-of-table", padding.entry.span, said=values, proved=True, evidence=f"{error:.4g}")]
+            return [
+                Suspect("padding-of-table", padding.entry.span, values=values, proved=True, evidence=f"{error:.4g}")
+            ]
     return []
 
 
@@ -93,7 +89,7 @@ def _may_choose(init: Mapping[str, Any], sizes: Mapping[str, int], numbers: set[
     return False
 
 
-def _change_by(exam: Any, free: Run, padding: Padding, number: int) -> float:
+def _change_by(exam: Examination, free: Run, padding: Padding, number: int) -> float:
     """By how much a sample's output changes where tokens of a number, which is padding in their table, follow it.
 
     0: keys of that number are not attended to, or those of the other number are too.
@@ -111,7 +107,7 @@ def _change_by(exam: Any, free: Run, padding: Padding, number: int) -> float:
             ].contiguous()
             return out if last is None else padded(replace(padding, number=last))(out)
 
-        run: Run = exam.run(change=changed_tokens(exam, replace(padding, other=real_token), way))
+        run: Run = exam.run(change=changed_tokens(exam, replace(padding, token=real_token), way))
         return run
 
     bare, padded_run, hidden = run_with(None), run_with(number), run_with(padding.number)

@@ -25,6 +25,8 @@ from headwise.diagnosis.checks.refusals import is_refusal
 from headwise.diagnosis.checks.side_effects import memories
 from headwise.diagnosis.checks.stated_uses import trains_by_segments
 from headwise.diagnosis.coverage import Missed, Tried
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Replacing, Site, is_out_of_memory, record, seeded, tensors
 from headwise.source import kept
@@ -37,7 +39,7 @@ NEXT = 5
 FLAT = frozenset({"round", "round_", "floor", "floor_", "ceil", "ceil_", "trunc", "fix", "sign", "heaviside"})
 
 
-def step_suspects(plan: Plan, exam: Any, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
+def step_suspects(plan: Plan, exam: Examination, rerun: Callable[..., Run]) -> tuple[list[Suspect], Tried]:
     """What goes wrong in train mode only, or in the second step of a training; and what was tried."""
     there = without_place(with_dropout(plan), rerun)
     if isinstance(plan.target, type) and is_for_inference(plan.target):
@@ -49,7 +51,7 @@ def step_suspects(plan: Plan, exam: Any, rerun: Callable[..., Run]) -> tuple[lis
         suspect = crash_suspect(trained, exam)
         if suspect is None and not exam.is_published:
             values = {"error": trained.failure.words}
-            suspect = Suspect("training-raises", trained.failure.span, said=values)
+            suspect = Suspect("training-raises", trained.failure.span, values=values)
         return ([] if suspect is None else [suspect]), True
 
     def again(stand_ins: dict[Site, Callable[..., Any]]) -> Run:
@@ -91,7 +93,7 @@ def _flat_gradients(run: Run, rerun: Callable[[dict[Site, Callable[..., Any]]], 
         repeated = rerun(stand_ins)
         if repeated.failure is None and not without_gradient(repeated)[1] and set(_zero(repeated)) < set(zero):
             values = {"name": listed(zero)}
-            return [Suspect("gradient-zero", entry.span, stand_ins, said=values)]
+            return [Suspect("gradient-zero", entry.span, Repair(stand_ins), values=values)]
     return []
 
 
@@ -106,7 +108,7 @@ def _zero(run: Run) -> list[str]:
     ]
 
 
-def second_step(run: Run, exam: Any) -> list[Suspect]:
+def second_step(run: Run, exam: Examination) -> list[Suspect]:
     """What is still there from the first step of a training and spoils the second.
 
     run: a run in train mode whose backward has been done.
@@ -137,7 +139,7 @@ def second_step(run: Run, exam: Any) -> list[Suspect]:
         return []
     if second.failure is not None:
         values = {"error": second.failure.words}
-        return [Suspect("second-step-raises", second.failure.span, said=values)]
+        return [Suspect("second-step-raises", second.failure.span, values=values)]
     output = next((tensor for tensor in tensors(second.result) if tensor.requires_grad), None)
     if output is None:
         return []
@@ -150,7 +152,7 @@ def second_step(run: Run, exam: Any) -> list[Suspect]:
         entry, old = next(_left(tracker.ops), (None, None))
         home = next((kept(module, name) for module, name, value in held if value is old), None)
         values = {"error": str(problem).splitlines()[0][:200]}
-        return [Suspect("second-step-raises", None if entry is None else entry.span, said=values, home=home)]
+        return [Suspect("second-step-raises", None if entry is None else entry.span, values=values, home=home)]
     return []
 
 

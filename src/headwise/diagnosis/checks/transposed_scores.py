@@ -8,10 +8,12 @@ from typing import Any
 from headwise.calls import call_role
 from headwise.dataflow import Run, attentions, is_scores
 from headwise.diagnosis.checks.inputs import makings
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
 
-__all__ = ["PRODUCTS", "crossed_suspects", "takes_weights", "tell_once", "transposed_scores"]
+__all__ = ["PRODUCTS", "crossed_suspects", "takes_weights", "told_once", "transposed_scores"]
 
 PRODUCTS = frozenset({"matmul", "__matmul__", "bmm", "baddbmm", "einsum", "mm", "__rmatmul__"})
 
@@ -24,21 +26,23 @@ def takes_weights(run: Run, operation: Operation | None) -> bool:
     return any(each is not None and each.kind == "pair" for each in marks)
 
 
-def tell_once(exams: Sequence[Any]) -> None:
-    """Leave out that cross-attention fails, at a line where something else is wrong of self-attention too."""
+def told_once(exams: Sequence[Examination]) -> list[Examination]:
+    """Examinations that do not say that cross-attention fails, at a line where something else is wrong of
+    self-attention too.
+    """
     lines = {
         suspect.span.line for exam in exams for suspect in exam.suspects if suspect.kind != "raises" and suspect.span
     }
-    for exam in exams:
-        if exam.plan.setting == "cross":
-            exam.suspects = [
-                suspect
-                for suspect in exam.suspects
-                if suspect.kind != "raises" or not suspect.span or suspect.span.line not in lines
-            ]
+    return [
+        exam.with_suspects(
+            suspect for suspect in exam.suspects
+            if suspect.kind != "raises" or not suspect.span or suspect.span.line not in lines
+        ) if exam.plan.setting == "cross" else exam
+        for exam in exams
+    ]  # fmt: skip
 
 
-def transposed_scores(run: Run, failed: Operation, exam: Any, values: dict[str, object]) -> Suspect | None:
+def transposed_scores(run: Run, failed: Operation, exam: Examination, values: dict[str, object]) -> Suspect | None:
     """Scores whose last two axes are keys and queries, where the product with the values runs once they change places.
 
     It fits by chance where there are as many keys as queries.
@@ -54,7 +58,7 @@ def transposed_scores(run: Run, failed: Operation, exam: Any, values: dict[str, 
     # a token for every query, and for no key
     if run.sizes.get("L") not in shape or run.sizes.get("S") in shape:
         return None
-    return Suspect("scores-transposed", entry.span, stand_ins, said=values)
+    return Suspect("scores-transposed", entry.span, Repair(stand_ins), values=values)
 
 
 def crossed_suspects(run: Run) -> list[Suspect]:
@@ -70,7 +74,7 @@ def crossed_suspects(run: Run) -> list[Suspect]:
         if attention.scores is None or roles != {"q": "key", "k": "query", "v": "value"}:
             return []
         scores = attention.scores
-        out.append(Suspect("scores-transposed", scores.span, {scores.site: _mirrored(scores.function)}))
+        out.append(Suspect("scores-transposed", scores.span, Repair({scores.site: _mirrored(scores.function)})))
     return out[:1]
 
 

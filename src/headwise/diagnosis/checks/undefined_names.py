@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 from headwise.calls import is_of_library
 from headwise.diagnosis.checks.refusals import name_of
-from headwise.diagnosis.suspects import Change, Suspect, both
+from headwise.diagnosis.examination import Examination
+from headwise.diagnosis.repair import Change, Repair, both
+from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span, file_tree
 
 __all__ = ["attribute_suspect", "meanings", "name_suspect"]
@@ -35,12 +37,12 @@ def attribute_suspect(error: AttributeError, failure: Any, values: dict[str, obj
         names = [each for each in dir(Tensor) if not each.startswith("_")]
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         kind = "wrong-attribute" if near else "attribute-undefined"
-        return Suspect(kind, failure.span, said={**values, "name": name, "near": near[0] if near else ""})
+        return Suspect(kind, failure.span, values={**values, "name": name, "near": near[0] if near else ""})
     if is_of_library(module):
         near = difflib.get_close_matches(name, [each for each in dir(module) if each[0] != "_"], n=1, cutoff=TORCH)
         kind = "wrong-attribute" if near else "attribute-undefined"
-        return Suspect(kind, failure.span, said={**values, "name": name, "near": near[0] if near else ""})
-    undefined = Suspect("attribute-undefined", failure.span, said={**values, "name": name})
+        return Suspect(kind, failure.span, values={**values, "name": name, "near": near[0] if near else ""})
+    undefined = Suspect("attribute-undefined", failure.span, values={**values, "name": name})
     if not isinstance(module, nn.Module):
         return undefined
     attributes = [*module._modules, *module._parameters, *module._buffers]
@@ -61,7 +63,9 @@ def attribute_suspect(error: AttributeError, failure: Any, values: dict[str, obj
             if type(module).__qualname__ == owner.__qualname__ and hasattr(module, right):
                 module.__dict__[name] = getattr(module, right)
 
-    return Suspect("wrong-attribute", failure.span, said={**values, "name": name, "near": right}, change=change)
+    return Suspect(
+        "wrong-attribute", failure.span, Repair(change=change), values={**values, "name": name, "near": right}
+    )
 
 
 def _is_read(failure: Any, name: str) -> bool:
@@ -72,10 +76,10 @@ def _is_read(failure: Any, name: str) -> bool:
     return any(node.attr == name and _is_self(node.value) for node in read)
 
 
-def name_suspect(error: NameError, span: Span | None, exam: Any, values: dict[str, object]) -> Suspect:
+def name_suspect(error: NameError, span: Span | None, exam: Examination, values: dict[str, object]) -> Suspect:
     """A name that is not defined; in a method, it is put right where one that was meant lets the run go on."""
     name = name_of(error)
-    suspect = Suspect("undefined-name", span, said={**values, "name": name})
+    suspect = Suspect("undefined-name", span, values={**values, "name": name})
     tree = None if span is None else file_tree(span.file)
     if span is None or tree is None or isinstance(error, UnboundLocalError):
         return suspect
@@ -84,7 +88,7 @@ def name_suspect(error: NameError, span: Span | None, exam: Any, values: dict[st
         change = _renamed(span, name, meant)
         failure = exam.run(change=both(exam.change, change)).failure
         if failure is None or failure.span != span:
-            return Suspect("name-misspelt", span, said={**suspect.said, "near": meant}, change=change)
+            return Suspect("name-misspelt", span, Repair(change=change), values={**suspect.values, "near": meant})
     return suspect
 
 

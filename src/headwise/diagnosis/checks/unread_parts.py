@@ -36,7 +36,7 @@ def unread_parts(run: Run) -> list[Suspect]:
             is_part = any(_is_made_by(run, entry, weight, rows, output.shape) for weight, rows in idle)
             if is_part and (unread := _unread(entry.span)) is not None:
                 name, place = unread
-                return [Suspect("projection-part-unused", place, said={"name": name}, proved=True)]
+                return [Suspect("projection-part-unused", place, values={"name": name}, proved=True)]
     return []
 
 

@@ -15,6 +15,7 @@ from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.checks.rounded_scale import says_root
 from headwise.diagnosis.checks.untaken_branches import has_root_option
 from headwise.diagnosis.distance import distance
+from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.scale_factors import Scale
 from headwise.diagnosis.suspects import Suspect
 
@@ -201,9 +202,9 @@ def keeps_scale(run: Run, scale: Scale, wanted: float) -> bool:
     return any(isclose(each, number, rel_tol=NEAR) for each in numbers for number in (wanted, 1 / wanted))
 
 
-def cancels(exam: Any, scale: Scale, suspect: Suspect) -> bool:
+def cancels(exam: Examination, scale: Scale, suspect: Suspect) -> bool:
     """Whether another scale changes nothing, as weights that no softmax made are divided by their own sum."""
-    if suspect.kind != "scale-missing" or scale.attention.softmax is not None or not suspect.stand_ins:
+    if suspect.kind != "scale-missing" or scale.attention.softmax is not None or not suspect.repair.stand_ins:
         return False
-    output, scaled = exam.run(plan=exam.free).output, exam.run(suspect.stand_ins, plan=exam.free).output
+    output, scaled = exam.run(plan=exam.free).output, exam.run(suspect.repair.stand_ins, plan=exam.free).output
     return output is not None and distance(scaled, output) <= CANCELLED * float(output.abs().nan_to_num().max())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,6 +15,8 @@ from headwise.diagnosis.checks.inputs import TargetModule, makings
 from headwise.diagnosis.checks.projection_names import role_of
 from headwise.diagnosis.checks.unread_parts import read_for
 from headwise.diagnosis.modules import module_at
+from headwise.diagnosis.patches.names import called_instead
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 from headwise.source import Code, Span, alias_after, bound_to, code_at
@@ -40,7 +43,7 @@ def discarded(run: Run, cut: Sequence[str]) -> list[Suspect]:
         if span is not None:
             stand_ins, change = _read_on(run, entry, owner) if last is entry else ({}, None)
             place = read_for(span) or span
-            return [Suspect("projection-discarded", place, stand_ins, said={"name": owner}, change=change)]
+            return [Suspect("projection-discarded", place, Repair(stand_ins, change=change), values={"name": owner})]
     return []
 
 
@@ -124,8 +127,13 @@ def unmade(run: Run, owner: str) -> Suspect | None:
         return function(*args[:place], holder.module(args[place]), *args[place + 1 :], **options)
 
     span = call_of(run, first)
-    return Suspect("projection-unused", span, {first.site: right}, said={"name": owner},
-                   change=holder.take, home=bound_to(span))  # fmt: skip
+    return Suspect(
+        "projection-unused",
+        span,
+        Repair({first.site: right}, change=holder.take),
+        values={"name": owner},
+        home=bound_to(span),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,8 +162,12 @@ def called_twice(run: Run, owner: str) -> Suspect | None:
             continue
         span, entry = list(calls.items())[-1]
         holder = TargetModule(owner)
-        return Suspect("projection-unused", span, {entry.site: _Instead(holder)},
-                       said={"name": owner, "_instead": name}, change=holder.take)  # fmt: skip
+        return Suspect(
+            "projection-unused",
+            span,
+            Repair({entry.site: _Instead(holder)}, holder.take, partial(called_instead, name=owner, other=name)),
+            values={"name": owner},
+        )
     return None
 
 

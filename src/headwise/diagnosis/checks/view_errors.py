@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any
 
 from torch import Tensor
 
 from headwise.dataflow import MarkedOp, Run, source_of
+from headwise.diagnosis.patches.movements import sized_otherwise
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation, site_of
 from headwise.source import Span, code_at, function_of, last_given, loads_of, span_like
@@ -29,7 +32,7 @@ def view_suspect(run: Run, operation: Operation, error: str, values: dict[str, o
             is_like = len(sizes) == 1 and isinstance(sizes[0], Tensor)
             return args[0].reshape(sizes[0].shape) if is_like else args[0].reshape(*sizes)
 
-        return Suspect("view-noncontiguous", operation.span, {site_of(operation): reshaped}, said=values)
+        return Suspect("view-noncontiguous", operation.span, Repair({site_of(operation): reshaped}), values=values)
     queries, keys = run.sizes.get("L"), run.sizes.get("S")
     if queries is None or keys is None or not asked:
         return None
@@ -39,10 +42,12 @@ def view_suspect(run: Run, operation: Operation, error: str, values: dict[str, o
         changed = [keys if at == place else each for at, each in enumerate(asked)]
         if prod(changed) == count or (-1 in changed and count % -prod(changed) == 0):
             return Suspect(
-                "key-uses-query-length", operation.span,
-                {site_of(operation): _resized(place)}, said={**values, "_place": place},
+                "key-uses-query-length",
+                operation.span,
+                Repair({site_of(operation): _resized(place)}, rewriting=partial(sized_otherwise, place=place)),
+                values=values,
                 home=_own_size(run, operation, place),
-            )  # fmt: skip
+            )
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,11 +23,12 @@ from headwise.dataflow import (
 )
 from headwise.diagnosis.checks.joined_padding import is_mask, pooled_at
 from headwise.diagnosis.checks.mask_arguments import withheld
-from headwise.diagnosis.checks.padding import Padding, meets_scores, paddings
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.divergence import Left, divergences, of_hidden, of_shorter
-from headwise.diagnosis.suspects import Change, Suspect
+from headwise.diagnosis.padding_tokens import Padding, meets_scores, paddings
+from headwise.diagnosis.repair import Change
+from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span
 
 __all__ = ["NEAR", "PADS", "are_apart", "are_hidden", "padding_suspects", "shown_later", "visible_padding"]
@@ -37,6 +39,8 @@ FILLS = frozenset({"masked_fill", "masked_fill_", "where"})
 NEAR = 1e-9
 # how many tokens are padding where it is made
 PADS = 2
+# what a mask is called that hides what is there, and may not be chosen again
+CHOSEN = re.compile(r"visited|forbid|infeasib|unavail|chosen|selected|picked|already|taken|tabu|illegal|legal|feasib")
 
 
 def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> list[Suspect]:
@@ -47,10 +51,11 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
     not, an attention whose pattern is known must have told.
     """
     run: Run = rerun(plan=plan)
-    tokens = _hidden_tokens(plan, run)
+    tokens = None if CHOSEN.search(plan.mask) else _hidden_tokens(plan, run)
     if tokens is None:
         return []
     name, letter, hidden = tokens
+    axis = _axis_of(plan, name, letter)
     if any(padding.name == name and _hides(run, padding) for padding in paddings(run)):
         # token numbers tell of padding too, and those that the mask hides are no padding by them
         return []
@@ -61,7 +66,7 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
         return []
 
     def changed(where: Tensor) -> Run:
-        again: Run = rerun(plan=plan, more_change=_with_others(name, where))
+        again: Run = rerun(plan=plan, more_change=_with_others(name, where, axis))
         return again
 
     again = changed(hidden)
@@ -71,13 +76,13 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
             return []
         pooled = None if is_turned else pooled_at(divergences(run, again, of_hidden(hidden)), length)
         if pooled is not None:
-            return [Suspect("padding-pooled", pooled, said={"how": "hidden", "name": name}, proved=True)]
+            return [Suspect("padding-pooled", pooled, values={"how": "hidden", "name": name}, proved=True)]
         values = {"name": name, "leak": "100%"}
-        return [Suspect("mask-inverted" if is_turned else "padding-attended", place, said=values, proved=True)]
+        return [Suspect("mask-inverted" if is_turned else "padding-attended", place, values=values, proved=True)]
     if suspects := shown_later(run, name, hidden):
         return suspects
     has_tokens = run.output is not None and length in run.output.shape
-    suspects = [] if has_tokens else padding_suspects(run, again, name, of_hidden(hidden), "hidden")
+    suspects = [] if has_tokens else padding_suspects(run, again, name, of_hidden(hidden), "hidden", length)
     return suspects or _without_padding(plan, rerun, name, letter, length, are_apart(run, again, of_hidden(hidden)))
 
 
@@ -106,8 +111,8 @@ def are_hidden(plan: Plan, rerun: Callable[..., Run]) -> bool:
     tokens = _hidden_tokens(plan, run)
     if tokens is None or run.output is None:
         return False
-    name, _, hidden = tokens
-    again: Run = rerun(plan=plan, more_change=_with_others(name, hidden))
+    name, letter, hidden = tokens
+    again: Run = rerun(plan=plan, more_change=_with_others(name, hidden, _axis_of(plan, name, letter)))
     results = None if again.output is None else of_hidden(hidden)(run.output, again.output)
     return results is not None and distance(*results) <= NEAR
 
@@ -122,7 +127,9 @@ def _hidden_tokens(plan: Plan, run: Run) -> tuple[str, str, Tensor] | None:
     letter = "L" if plan.setting == "self" else "S"
     axes = [str(axis) for axis in declared["shape"] if str(axis) not in ("B", "1")]
     samples, length = run.sizes.get("B", 0), run.sizes.get(letter, 0)
-    name = next((each for each in run.known if run.named[each].shape[:2] == (samples, length)), "")
+    name = next(
+        (each for each in run.known if _shape(run.named[each], _axis_of(plan, each, letter)) == (samples, length)), ""
+    )
     is_of_keys = axes == ([] if declared["means"] == "lengths" else [letter])
     allowed = allowed_by(run, samples, 1, length) if is_of_keys and name else None
     hidden = None if allowed is None else ~allowed[:, 0]
@@ -131,13 +138,24 @@ def _hidden_tokens(plan: Plan, run: Run) -> tuple[str, str, Tensor] | None:
     return name, letter, hidden
 
 
-def _with_others(name: str, where: Tensor) -> Change:
-    """A change of the tokens of an argument at some places."""
+def _axis_of(plan: Plan, name: str, letter: str) -> int:
+    """The axis of an argument along which the tokens of a symbol lie, which is the second where nothing says so."""
+    axes = axes_of(plan.call.get(name))
+    return axes.index(letter) if letter in axes else 1
+
+
+def _shape(tokens: Tensor, axis: int) -> tuple[int, ...]:
+    """How many samples and tokens a tensor has; empty: it has no such axis."""
+    return tuple(tokens.movedim(axis, 1).shape[:2]) if 0 < axis < tokens.ndim else ()
+
+
+def _with_others(name: str, where: Tensor, axis: int) -> Change:
+    """A change of the tokens of an argument, which lie along an axis, at some places."""
 
     def change(_: Any, options: dict[str, Any]) -> None:
         tokens = options.get(name)
         if isinstance(tokens, Tensor):
-            options[name] = _others(tokens, where)
+            options[name] = _others(tokens.movedim(axis, 1), where).movedim(1, axis)
 
     return change
 
@@ -163,7 +181,7 @@ def _without_padding(
         return again
 
     padded, alone = changed(is_trimmed=False), changed(is_trimmed=True)
-    return padding_suspects(padded, alone, name, of_shorter(PADS), "trimmed", lambda: is_seen)
+    return padding_suspects(padded, alone, name, of_shorter(PADS), "trimmed", length, lambda: is_seen)
 
 
 def _hiding_last(plan: Plan, mask: Tensor, length: int, *, is_trimmed: bool) -> Tensor:
@@ -200,7 +218,7 @@ def shown_later(run: Run, name: str, hidden: Tensor) -> list[Suspect]:
         elif hiding:
             chain = attention.context.operation.chain if attention.context.span in hiding else ()
             place = chain[-1] if chain else _called_at(attention)
-            return [Suspect("padding-attended", place, said={"name": name}, proved=True)]
+            return [Suspect("padding-attended", place, values={"name": name}, proved=True)]
     return []
 
 
@@ -211,11 +229,18 @@ def _called_at(attention: AttentionOps) -> Span:
 
 
 def padding_suspects(
-    run: Run, again: Run, name: str, left: Left, how: str, is_seen: Callable[[], bool] = lambda: False
+    run: Run,
+    again: Run,
+    name: str,
+    left: Left,
+    how: str,
+    length: int,
+    is_seen: Callable[[], bool] = lambda: False,
 ) -> list[Suspect]:
     """What brings hidden tokens of an argument into an output that has none. again: with others in their place, or
-    without them; left: the entries of the others in both; how: which of both; is_seen: whether other numbers in hidden
-    tokens are known to change the output.
+    without them; left: the entries of the others in both; how: which of both; length: how many tokens there are.
+
+    is_seen: whether other numbers in hidden tokens are known to change the output.
     """
     if run.failure or again.failure or run.output is None or again.output is None:
         return []
@@ -223,7 +248,7 @@ def padding_suspects(
     error = math.inf if results is None else distance(*results)
     if error <= NEAR or error == math.inf:
         return []
-    apart, length = list(divergences(run, again, left)), run.named[name].shape[1]
+    apart = list(divergences(run, again, left))
     kind, place = "padding-pooled", pooled_at(apart, length)
     if place is None:
         kind, place = "padding-attended", _crossing(run, again, name)
@@ -240,7 +265,7 @@ def padding_suspects(
             break
     if place is None:
         return []
-    return [Suspect(kind, place, said={"how": how, "name": name}, proved=True, evidence=f"{error:.4g}")]
+    return [Suspect(kind, place, values={"how": how, "name": name}, proved=True, evidence=f"{error:.4g}")]
 
 
 def _crossing(run: Run, again: Run, name: str, *, is_learned: bool = False) -> Span | None:

@@ -18,6 +18,7 @@ from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.checks.projection_names import role_of
 from headwise.diagnosis.checks.untaken_branches import is_shared_elsewhere
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import alias_after, axis_of, made_at, written_in
 
@@ -97,12 +98,14 @@ def _wrong_axis(run: Run, attention: AttentionOps, softmax: MarkedOp) -> list[Su
 
     return [
         Suspect(
-            "softmax-axis", softmax.span, {softmax.site: right},
-            said={"axis": place, "was": str(_goes_over(softmax))},
+            "softmax-axis",
+            softmax.span,
+            Repair({softmax.site: right}),
+            values={"axis": place, "was": str(_goes_over(softmax))},
             home=written_in(run.target, softmax.span, lambda value: isinstance(value, nn.Module))
             or made_at(softmax.span, softmax.operation.chain, axis_of),
         )
-    ]  # fmt: skip
+    ]
 
 
 def is_mutual(run: Run, attention: AttentionOps) -> bool:
@@ -159,7 +162,9 @@ def _over(division: MarkedOp, axis: int, was: int | None) -> Suspect:
     def right(*args: Any, **_: Any) -> Any:
         return args[0] / args[0].sum(dim=axis, keepdim=True)
 
-    return Suspect("softmax-axis", division.span, {division.site: right}, said={"axis": axis, "was": str(was)})
+    return Suspect(
+        "softmax-axis", division.span, Repair({division.site: right}), values={"axis": axis, "was": str(was)}
+    )
 
 
 def _goes_over(softmax: MarkedOp) -> int | None:
@@ -199,10 +204,13 @@ def _missing(attention: AttentionOps) -> list[Suspect]:
 
     return [
         Suspect(
-            "softmax-missing", last.span, {last.site: right}, said={"axis": place},
+            "softmax-missing",
+            last.span,
+            Repair({last.site: right}),
+            values={"axis": place},
             home=alias_after(last.span),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _by_hand(entry: MarkedOp) -> bool:
@@ -242,7 +250,7 @@ def _weighed_otherwise(attention: AttentionOps) -> Suspect:
         return function(*(_turned(each) if at == place else each for at, each in enumerate(args)), **options)
 
     stand_ins = {} if place is None else {entry.site: right}
-    return Suspect("weights-transposed", entry.span, stand_ins)
+    return Suspect("weights-transposed", entry.span, Repair(stand_ins))
 
 
 def _turned(weights: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ def constant_place_suspects(run: Run) -> list[Suspect]:
     for name, table in tables.items():
         parts = list(_parts_of(run, table))
         if parts and all(_is_row_of_count(entry, part, table) for entry, part in parts):
-            return [Suspect("position-constant", parts[0][0].span, said={"name": name}, proved=True)]
+            return [Suspect("position-constant", parts[0][0].span, values={"name": name}, proved=True)]
     return []
 
 
@@ -133,7 +133,7 @@ def crossing_suspects(run: Run) -> list[Suspect]:
             # where the layer is called
             chain = () if attention.context.last in LAYERS else entry.operation.chain
             span = chain[-1] if chain else entry.span
-            return [Suspect("cross-attends-itself", span, said={"name": name}, proved=True)]
+            return [Suspect("cross-attends-itself", span, values={"name": name}, proved=True)]
     return []
 
 
@@ -201,7 +201,7 @@ def unread_masks(run: Run) -> list[Suspect]:
         if argument.arg in MASKS and argument.arg not in assigned:
             line, last = argument.lineno, argument.end_lineno or argument.lineno
             span = Span(code.co_filename, code.co_qualname, line, argument.col_offset, last, argument.end_col_offset)
-            return [Suspect("input-unused", span, said={"name": argument.arg}, proved=True)]
+            return [Suspect("input-unused", span, values={"name": argument.arg}, proved=True)]
     return []
 
 

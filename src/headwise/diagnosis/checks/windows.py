@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from headwise.dataflow import MarkedOp, is_constant, place_of
+from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 
@@ -30,7 +31,7 @@ def windows_back(
         for right in _otherwise(entry):
             stand_ins = {entry.site: right}
             if is_right(stand_ins):
-                return Suspect("windows-misplaced", entry.span, stand_ins, is_local=True)
+                return Suspect("windows-misplaced", entry.span, Repair(stand_ins, is_local=True))
     return None
 
 

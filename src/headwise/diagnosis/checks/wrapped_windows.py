@@ -9,13 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, find_pattern, made_from, place_of
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, find_pattern, made_from, place_of
+from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.whole_models import words_of
-from headwise.diagnosis.suspects import Hiding, HidingBeside, Suspect
+from headwise.diagnosis.repair import Hiding, HidingBeside, Repair
+from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 
 __all__ = ["wrapped_windows"]
 
+# for each axis that stays rolled, where each place was in it, and where it is
+Axes = dict[int, tuple[Tensor, Tensor]]
 # what gives each sample the masks of all windows
 COPIES = frozenset({"repeat", "repeat_interleave", "expand", "tile", "reshape", "view", "flatten"})
 FUSED = "scaled_dot_product_attention"
@@ -42,18 +46,20 @@ def wrapped_windows(run: Run) -> list[Suspect]:
         ):
             # where all see all, a roll brings nobody together
             continue
-        wrapped = _is_wrapped(sight.row, sight.column, axes)
+        is_wrapped = _is_wrapped if _are_queries_rolled(run, attention, rolls) else _is_far
+        wrapped = is_wrapped(sight.row, sight.column, axes)
         if bool((sight.visible & wrapped).any()) and not ENDLESS.search(words_of(type(run.target))):
             is_exchanged = _are_alike(sight.visible, ~wrapped)
             made = _mask_of(run, attention, is_exchanged=is_exchanged)
             entry = made or (_repeated(run, attention) if is_exchanged else None) or _last(attention)
-            return [Suspect("windows-wrapped", entry.span, _stand_ins(attention, axes), is_local=True)]
+            return [
+                Suspect("windows-wrapped", entry.span, Repair(_stand_ins(attention, axes, is_wrapped), is_local=True))
+            ]
     return []
 
 
-def _rolled_axes(rolls: Sequence[MarkedOp]) -> dict[int, tuple[Tensor, Tensor]]:
-    """For each axis that stays rolled: of each place in it, where it was, and where it is."""
-    out: dict[int, tuple[Tensor, Tensor]] = {}
+def _rolled_axes(rolls: Sequence[MarkedOp]) -> Axes:
+    out: Axes = {}
     for entry in rolls:
         marks = entry.output_marks[0] if entry.output_marks else None
         args, options = entry.rules
@@ -80,7 +86,19 @@ def _by_place(place: Tensor, coordinate: Tensor) -> Tensor | None:
     return out if torch.equal(out[place], coordinate) else None
 
 
-def _is_wrapped(row: Tensor, column: Tensor, axes: dict[int, tuple[Tensor, Tensor]]) -> Tensor:
+def _are_queries_rolled(run: Run, attention: AttentionOps, rolls: Sequence[MarkedOp]) -> bool:
+    """Whether queries are rolled as keys are, and not beside keys that are brought to them from other windows."""
+    queries = [side for side in sides(attention) if side.name == "q"]
+    return any(entry in rolls for side in queries for entry in chain_of(run, side.entry, side.operand))
+
+
+def _is_far(row: Tensor, column: Tensor, axes: Axes) -> Tensor:
+    """Whether two places lie further from each other than a roll goes, by which keys alone come to other places."""
+    far = [(was[row] - was[column]).abs() > (now - was).abs().min() for was, now in axes.values()]
+    return torch.stack(far).any(dim=0)
+
+
+def _is_wrapped(row: Tensor, column: Tensor, axes: Axes) -> Tensor:
     """Whether two places lie otherwise from each other than before the roll."""
     apart = [(was[row] - was[column]) != (now[row] - now[column]) for was, now in axes.values()]
     return torch.stack(apart).any(dim=0)
@@ -125,7 +143,9 @@ def _splits(attention: AttentionOps, entry: MarkedOp) -> list[MarkedOp]:
     ][:1]
 
 
-def _stand_ins(attention: AttentionOps, axes: dict[int, tuple[Tensor, Tensor]]) -> dict[Site, Callable[..., Any]]:
+def _stand_ins(
+    attention: AttentionOps, axes: Axes, is_wrapped: Callable[..., Tensor]
+) -> dict[Site, Callable[..., Any]]:
     """The softmax, or torch's own attention, with tokens of opposite edges hidden from each other."""
     softmax, entry = attention.softmax, attention.context
     if attention.fused and entry.last == FUSED and all(marks is not None for marks in entry.given[:2]):
@@ -138,7 +158,7 @@ def _stand_ins(attention: AttentionOps, axes: dict[int, tuple[Tensor, Tensor]]) 
         return {}
     if bool((row < 0).any() or (column < 0).any()):
         return {}
-    is_open = ~_is_wrapped(row, column, axes)
+    is_open = ~is_wrapped(row, column, axes)
     if softmax is None:
         return {entry.site: HidingBeside(entry.function, is_open)}
     return {softmax.site: Hiding(softmax.function, is_open)}

@@ -1,10 +1,23 @@
 """Faults of the batch axis: batch elements that change each other."""
 
-from headwise.diagnosis.faults.fault import FAULT, Fault, Words
-from headwise.diagnosis.faults.templates import MULTIHEAD, SELF
+from headwise.diagnosis.faults.fault import FAULT, Fault, Template, Words
+from headwise.diagnosis.faults.templates import IMPORTS, INIT, MULTIHEAD, SELF
 
 __all__ = ["FAULTS"]
 
+SEGMENTS = Template(
+    "SEGMENTS",
+    f'''{IMPORTS}{INIT}    def forward(self, x, done):
+        """x (B, L, D); done (B, L) bool, true at the last step of each episode."""
+        q, k, v = (self.split(proj(x)) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        done = done.long()
+        episode = done.cumsum(dim=1) - done
+        allowed = (episode[:, :, None] == episode[:, None, :]).tril()[:, None]
+        scores = (q @ k.transpose(-2, -1) / math.sqrt(self.head_dim)).masked_fill(~allowed, float("-inf"))
+        context = (self.dropout(scores.softmax(dim=-1)) @ v).transpose(1, 2)
+        return self.out_proj(context.flatten(2))
+''',
+)
 FAULTS = (
     Fault(
         "batch-length-confused", FAULT, "layout",
@@ -99,5 +112,20 @@ FAULTS = (
             "训练时能跑，遇到单个样本（推理时，或最后一批）就出错。",
             "说明去掉哪一维：squeeze(-1)，而不是 squeeze()。",
         ),
+    ),
+    Fault(
+        "segment-end-moved", FAULT, "law",
+        SEGMENTS(("done.cumsum(dim=1) - done", "done.cumsum(dim=1)")),
+        Words(
+            "The token that ends a segment, as {name} says, is counted to the next one here.",
+            "The last token sees nothing of its own segment, and the next segment sees it.",
+            "Take the flag itself away from the running count, cumsum(flags) - flags.",
+        ),
+        Words(
+            "{name} 标记一段的最后一个 token，这里却把它算进了下一段。",
+            "最后一个 token 看不到自己的一段，下一段却看得到它。",
+            "从累计数里减去标记本身：cumsum(flags) - flags。",
+        ),
+        has_patch=True,
     ),
 )  # fmt: skip

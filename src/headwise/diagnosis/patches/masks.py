@@ -9,7 +9,7 @@ from headwise.diagnosis.patches.expressions import called, negated, receiver
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Code, Edits, Span, assigned_pairs, code_at, function_of
 
-__all__ = ["REMASKED"]
+__all__ = ["REMASKED", "masked_before"]
 
 FILLS = ("masked_fill", "masked_fill_", "where")
 
@@ -96,12 +96,12 @@ def _mask_ignored(code: Code, _: Suspect) -> Iterator[Edits]:
             yield (code.edit(node, f"{code.of(kept)} = {code.of(node)}"),)
 
 
-def _mask_late(code: Code, suspect: Suspect) -> Iterator[Edits]:
-    place = suspect.said.get("_softmax")
-    node, softmax = code.node, code_at(place if isinstance(place, Span) else None)
-    if softmax is None or not isinstance(softmax.node, ast.Call):
+def masked_before(code: Code, _: Suspect, *, softmax: Span) -> Iterator[Edits]:
+    """A mask of the weights, of the scores instead."""
+    node, there = code.node, code_at(softmax)
+    if there is None or not isinstance(there.node, ast.Call):
         return
-    scores = receiver(softmax.node) or softmax.node.args[0]
+    scores = receiver(there.node) or there.node.args[0]
     sides: list[tuple[ast.expr, str]] = []
     if isinstance(node, ast.BinOp):
         sides = [
@@ -128,5 +128,5 @@ def _mask_late(code: Code, suspect: Suspect) -> Iterator[Edits]:
 
 REMASKED = {
     "mask-inverted": _mask_inverted, "mask-weak-fill": _mask_weak, "mask-multiplied": _mask_multiplied,
-    "mask-ignored": _mask_ignored, "mask-after-softmax": _mask_late,
+    "mask-ignored": _mask_ignored,
 }  # fmt: skip

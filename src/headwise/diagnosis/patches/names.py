@@ -11,7 +11,7 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.source import Code, Edit, Edits
 from headwise.targets import import_of
 
-__all__ = ["RENAMED"]
+__all__ = ["RENAMED", "called_instead"]
 
 
 def _forward(code: Code, _: Suspect) -> Iterator[Edits]:
@@ -22,7 +22,7 @@ def _forward(code: Code, _: Suspect) -> Iterator[Edits]:
 
 
 def _attribute(code: Code, suspect: Suspect) -> Iterator[Edits]:
-    name, near = str(suspect.said.get("name", "")), str(suspect.said.get("near", ""))
+    name, near = str(suspect.values.get("name", "")), str(suspect.values.get("near", ""))
     read = [node for node in ast.walk(code.tree) if isinstance(node, ast.Attribute) and node.attr == name]
     read = [node for node in read if isinstance(node.ctx, ast.Load)]
     is_own = [each for each in read if code.of(each.value) == "self"]
@@ -34,7 +34,7 @@ def _attribute(code: Code, suspect: Suspect) -> Iterator[Edits]:
 
 
 def _undefined(code: Code, suspect: Suspect) -> Iterator[Edits]:
-    name = str(suspect.said.get("name", ""))
+    name = str(suspect.values.get("name", ""))
     function = next((outer for outer in code.around(code.node) if isinstance(outer, ast.FunctionDef)), code.tree)
     used = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == name]
     if written := import_of(name):
@@ -86,19 +86,20 @@ def _unregistered(code: Code, _: Suspect) -> Iterator[Edits]:
         yield (code.edit(node.value, f"{prefix}.Parameter({text})"),)
 
 
+def called_instead(code: Code, _: Suspect, *, name: str, other: str) -> Iterator[Edits]:
+    """A call of a layer, of another one instead."""
+    calls = [node for node in ast.walk(code.node) if isinstance(node, ast.Call)]
+    yield from ((code.edit(call.func, f"self.{name}"),) for call in calls if code.of(call.func) == f"self.{other}")
+
+
 def _unused(code: Code, suspect: Suspect) -> Iterator[Edits]:
-    name, instead = str(suspect.said.get("name", "")), suspect.said.get("_instead")
-    if instead is not None:
-        calls = [node for node in ast.walk(code.node) if isinstance(node, ast.Call)]
-        yield from (
-            (code.edit(call.func, f"self.{name}"),) for call in calls if code.of(call.func) == f"self.{instead}"
-        )
-    elif name.replace(".", "").isidentifier() and isinstance(code.node, ast.expr):
+    name = str(suspect.values.get("name", ""))
+    if name.replace(".", "").isidentifier() and isinstance(code.node, ast.expr):
         yield (code.edit(code.node, f"self.{name}({code.of(code.node)})"),)
 
 
 def _shared(code: Code, suspect: Suspect) -> Iterator[Edits]:
-    node, near = code.node, str(suspect.said.get("near", ""))
+    node, near = code.node, str(suspect.values.get("near", ""))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and near.isidentifier():
         yield (code.edit(node.func, f"self.{near}"),)
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
@@ -114,10 +115,10 @@ def _shared(code: Code, suspect: Suspect) -> Iterator[Edits]:
 
 
 def _ignored(code: Code, suspect: Suspect) -> Iterator[Edits]:
-    node, name = code.node, str(suspect.said.get("name", ""))
+    node, name = code.node, str(suspect.values.get("name", ""))
     if not isinstance(node, ast.Call) or not name.isidentifier():
         return
-    was = str(suspect.said.get("was", ""))
+    was = str(suspect.values.get("was", ""))
     names = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == was]
     yield from ((code.edit(each, name),) for each in names)
     if len(node.args) == 1 and isinstance(node.args[0], ast.Name):

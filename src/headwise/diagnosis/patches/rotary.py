@@ -4,48 +4,80 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from headwise.diagnosis.patches.expressions import called, receiver, with_argument
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Code, Edit, Edits, Span, code_at
 
-__all__ = ["rotated"]
+__all__ = ["resigned", "rotated"]
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def rotated(code: Code, suspect: Suspect) -> Iterator[Edits]:
+class RotationPath(NamedTuple):
+    """From a rotation to the scores. calls: all that rotate the side; meets: the calls by which it gets to the scores,
+    from the outside in; place: of the other side among their operands; turns: the calls around the last operation.
+    """
+
+    place: int
+    meets: tuple[Span, ...]
+    turns: tuple[Span, ...]
+    calls: tuple[Span | None, ...]
+
+
+def rotated(code: Code, suspect: Suspect, *, way: RotationPath | None = None) -> Iterator[Edits]:
     """The edits for a rotation that only one of queries and keys gets, that values get, or that one of them gets twice.
 
-    code: the call that rotates. What of a suspect is read: `_calls`, all calls that rotate that side, `_meets`, the
-    calls by which it gets to the scores, from the outside in, and `_place` of the other side among their operands.
+    code: the call that rotates. way: from there to the scores; None: it is not known.
     """
-    place = suspect.said.get("_place")
-    if isinstance(place, int):
-        yield from _added(code, suspect, place)
+    if way is not None:
+        yield from _added(code, suspect, way)
     if suspect.kind in ("rotary-on-values", "rotary-twice") and isinstance(code.node, ast.Call) and code.node.args:
         yield (code.edit(code.node, code.bracketed(code.node.args[0])),)
 
 
-def _added(code: Code, suspect: Suspect, place: int) -> Iterator[Edits]:
+def resigned(code: Code, _: Suspect, *, signs: Sequence[tuple[int, int]]) -> Iterator[Edits]:
+    """The parts of a rotation joined with other signs and in another order. signs: of each part, by its place; empty:
+    they are not known.
+    """
+    node = code.node
+    if not signs:
+        return
+    if isinstance(node, ast.BinOp):
+        yield (code.edit(node, f"{code.of(node.left)} {'+' if signs[1][1] > 0 else '-'} {code.bracketed(node.right)}"),)
+    parts = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    if isinstance(parts, ast.List | ast.Tuple) and len(parts.elts) == len(signs):
+        text = ", ".join(_signed(code, parts.elts[at], sign) for at, sign in signs)
+        yield (code.edit(parts, f"[{text}]" if isinstance(parts, ast.List) else f"({text})"),)
+
+
+def _signed(code: Code, node: ast.expr, sign: int) -> str:
+    if sign > 0:
+        return code.of(node)
+    is_minus = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    return code.of(node.operand) if is_minus and isinstance(node, ast.UnaryOp) else f"-{code.bracketed(node)}"
+
+
+def _added(code: Code, suspect: Suspect, way: RotationPath) -> Iterator[Edits]:
     """The rotation of the side that has none, as the other side has it."""
     home = code_at(suspect.home)
     if home is not None:
-        yield from _in_helper(home, suspect)
+        yield from _in_helper(home, way)
         return
-    spans = [span for span in _spans(suspect, "_meets") if suspect.span and span.function == suspect.span.function]
+    spans = [span for span in way.meets if suspect.span and span.function == suspect.span.function]
     product = code_at(spans[-1]) if spans else None
     if product is None or not isinstance(code.node, ast.Call) or not code.node.args:
         return
     names = [_root(each) for each in _operands(product.node)]
-    lacking, rotating = (names[place], names[1 - place]) if len(names) > 1 else ("", "")
+    lacking, rotating = (names[way.place], names[1 - way.place]) if len(names) > 1 else ("", "")
     is_own = next((argument for argument in code.node.args if _root(argument) == rotating), code.node.args[0])
     statement = next((outer for outer in code.around(code.node) if isinstance(outer, ast.stmt)), None)
     if not lacking or not isinstance(statement, ast.stmt):
         return
     if _sets(statement, _root(is_own)):
         text = _renamed(code, statement, _root(is_own), lacking)
-        if len(_spans(suspect, "_calls")) > 1 or suspect.kind == "rotary-on-values":
+        if len(way.calls) > 1 or suspect.kind == "rotary-on-values":
             # what rotates a second time, or what should not be rotated, was meant for the other
             yield (code.edit(statement, text),)
         else:
@@ -58,13 +90,13 @@ def _added(code: Code, suspect: Suspect, place: int) -> Iterator[Edits]:
     for node in values[-1:]:
         if isinstance(node, ast.Assign):
             yield (code.edit(node.value, with_argument(code, is_own, code.of(node.value))),)
-    for operand in _operands(product.node)[place : place + 1]:
+    for operand in _operands(product.node)[way.place : way.place + 1]:
         used = [each for each in ast.walk(operand) if _root(each) == lacking and not isinstance(each, ast.Call)]
         bare_names = [each for each in used if isinstance(each, ast.Name)]
         yield from ((product.edit(name, with_argument(code, is_own, lacking)),) for name in bare_names[:1])
 
 
-def _in_helper(home: Code, suspect: Suspect) -> Iterator[Edits]:
+def _in_helper(home: Code, way: RotationPath) -> Iterator[Edits]:
     """In a function that rotates one of its arguments and hands on another as it is: that one rotated alike."""
     function = next((each for each in home.around(home.node) if isinstance(each, FUNCTIONS)), None)
     value = home.node.value if isinstance(home.node, ast.Assign | ast.Return) else None
@@ -73,13 +105,13 @@ def _in_helper(home: Code, suspect: Suspect) -> Iterator[Edits]:
     parameters = {argument.arg for argument in function.args.args}
     parts = value.elts if isinstance(value, ast.Tuple) else [value]
     lacking = next((part for part in parts if isinstance(part, ast.Name) and part.id in parameters), None)
-    for span in reversed(_spans(suspect, "_way")):
+    for span in reversed(way.turns):
         turning = code_at(span)
         if lacking is None or turning is None or not _is_within(turning, home, function):
             continue
-        way = [turning.node, *turning.around(turning.node)]
+        outward = [turning.node, *turning.around(turning.node)]
         # the largest expression that is no tuple of several
-        whole = [part for part in way if isinstance(part, ast.expr) and not isinstance(part, ast.Tuple)
+        whole = [part for part in outward if isinstance(part, ast.expr) and not isinstance(part, ast.Tuple)
                  and function.lineno <= part.lineno]  # fmt: skip
         if not whole:
             continue
@@ -93,11 +125,6 @@ def _in_helper(home: Code, suspect: Suspect) -> Iterator[Edits]:
 def _is_within(code: Code, home: Code, function: ast.AST) -> bool:
     line, end = getattr(function, "lineno", 0), getattr(function, "end_lineno", 0)
     return code.file == home.file and line <= getattr(code.node, "lineno", 0) <= end
-
-
-def _spans(suspect: Suspect, name: str) -> Sequence[Span]:
-    spans = suspect.said.get(name)
-    return [span for span in spans if isinstance(span, Span)] if isinstance(spans, tuple) else []
 
 
 def _operands(node: ast.AST) -> list[ast.expr]:

@@ -1,0 +1,100 @@
+"""Segment ends: whether the last token of a segment, as words say that a flag marks it, is one of its own segment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headwise.calls import Plan
+from headwise.dataflow import MarkedOp, Run, attentions, find_pattern
+from headwise.diagnosis.checks.head_split import spoken
+from headwise.diagnosis.patches.movements import without_own
+from headwise.diagnosis.repair import Change, Repair
+from headwise.diagnosis.suspects import Suspect
+
+__all__ = ["segment_ends"]
+
+# what is said of a flag at the last token, some way after its name; and of one at the first
+LAST = (
+    r"\b{name}\b.{{0,200}}?"
+    r"(?:\blast (?:one|step|token|frame|entry)?\b|\bended\b|\bends\b|\breset (?:after|then)\b|最后|结束)"
+)
+NEXT = re.compile(r"\b(?:first|begins?|starts?|opens|previous|before)\b|开始|之前|第一")
+
+
+def segment_ends(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
+    """A running count of flags that counts the token which a flag marks to the segment after it."""
+    for name, value in run.named.items():
+        if value.ndim != 2 or not _marks_last(run.plan, name) or value.shape[1] < len("abc"):
+            continue
+        place = value.shape[1] // 2
+        ended = rerun(more_change=_flagged(name, place))
+        count = _count_of(ended, name)
+        if count is None or not _is_with_next(ended, place):
+            continue
+        stand_ins = {count.site: _exclusive(count.function)}
+        mended = rerun(stand_ins, more_change=_flagged(name, place))
+        if mended.failure is None and attentions(mended) and not _is_with_next(mended, place):
+            repair = Repair(stand_ins, rewriting=without_own)
+            return [Suspect("segment-end-moved", count.span, repair, values={"name": name}, proved=True)]
+    return []
+
+
+def _marks_last(plan: Plan, name: str) -> bool:
+    """Whether the words about an argument say that it marks the last token of a segment, and not the first."""
+    text = " ".join(
+        line.strip() for line in spoken(plan.target if isinstance(plan.target, type) else type(plan.target))
+    )
+    words = re.search(LAST.format(name=re.escape(name)), text, re.IGNORECASE)
+    return words is not None and NEXT.search(words[0]) is None
+
+
+def _flagged(name: str, place: int) -> Change:
+    """One flag in each sample."""
+
+    def change(_: Any, options: dict[str, Any]) -> None:
+        value = options.get(name)
+        if isinstance(value, Tensor):
+            flags = torch.zeros_like(value)
+            flags[:, place] = 1
+            options[name] = flags
+
+    return change
+
+
+def _count_of(run: Run, name: str) -> MarkedOp | None:
+    """The running count that is made of an argument; None: none is."""
+    tensor = run.named.get(name)
+    numbers = {operand.number for entry in run.seen
+               for operand, value in zip(entry.inputs, entry.tensors, strict=False) if value is tensor}  # fmt: skip
+    for entry in run.seen:
+        if numbers & entry.taken:
+            if entry.last == "cumsum":
+                return entry
+            numbers |= entry.results
+    return None
+
+
+def _is_with_next(run: Run, place: int) -> bool:
+    """Whether the token of a flag sees none before it, the next one sees it, and those before it see each other."""
+    for attention in attentions(run) if run.failure is None else ():
+        sight = find_pattern(attention)
+        if sight is None or int(sight.row.max()) <= place:
+            continue
+
+        def sees(query: int, key: int, sight: Any = sight) -> bool:
+            pairs = (sight.row == query) & (sight.column == key)
+            return bool(pairs.any()) and bool(sight.visible[pairs].all())
+
+        if sees(place + 1, place) and not sees(place, place - 1) and sees(place - 1, max(0, place - 2)):
+            return True
+    return False
+
+
+def _exclusive(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A running sum without the entry itself."""
+    return lambda x, *args, **options: function(x, *args, **options) - x
