@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from headwise.calls.code_errors import Silent
 from headwise.calls.documented_ranks import SaidAxes, is_otherwise
@@ -53,6 +54,9 @@ def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
             sizes = plan.sizes(probe)
             target = in_single(plan.build(sizes), plan)
             is_built = True
+            if isinstance(target, nn.Module) and not all(is_lazy(each) or each.numel() for each in target.parameters()):
+                # a width that was divided by more heads than it has features
+                return Attempt(ValueError("the constructor made a weight without entries"), is_built=False)
             args, options = plan.arguments(sizes)
             out = target(*args, **options)
         except Exception as error:  # noqa: BLE001  whatever it is, it is the person's, and tells what to try next

@@ -38,6 +38,5 @@ def axis_of(node: ast.AST) -> Iterator[ast.expr]:
 
 def start_of(node: ast.AST) -> Iterator[ast.expr]:
     """The name of the number that a slice begins with."""
-    yield from (
-        each.lower for each in ast.walk(node) if isinstance(each, ast.Slice) and isinstance(each.lower, ast.Name)
-    )
+    slices = (part for part in ast.walk(node) if isinstance(part, ast.Slice))
+    yield from (part.lower for part in slices if isinstance(part.lower, ast.Name))

@@ -199,7 +199,8 @@ def arranged(run: Run, reached: set[int], kind: str, use: MarkedOp | None) -> Sp
         copies = [move for move in moves if move.last in ("repeat", "tile", "expand", "cat", "repeat_interleave")]
         # repeat_interleave is what samples and heads in the batch want
         copies = [copy for copy in copies if copy.last not in ("repeat_interleave", "expand")] or copies
-        moves = copies or moves
+        # of these the last by which there are more samples
+        moves = [copy for copy in copies if copy.outputs[0].shape[:1] > copy.inputs[0].shape[:1]] or copies or moves
     if kind == "mask-axis":
         # a mask that is already over queries and keys keeps its axes, whatever is done with it later
         ends = [entry.at for entry in run.seen if _is_spread(entry, reached)]

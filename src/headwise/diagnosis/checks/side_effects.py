@@ -171,6 +171,10 @@ def memories(run: Run) -> list[str]:
     """The names of what a target keeps from one call to the next, where they say that it is kept on purpose."""
     if not isinstance(run.target, nn.Module):
         return []
-    names = [name for module in run.target.modules() for name in (*vars(module), *module._buffers)]
-    names = [name for name in names if not name.startswith("_")]
-    return [name for name in (*names, *run.plan.init, *run.plan.call) if MEMORIES.search(name)]
+    # a number, as of the width of a state, keeps nothing
+    attributes = [pair for module in run.target.modules() for pair in (*vars(module).items(), *module._buffers.items())]
+    attributes += [(name, value) for name, value in run.plan.init.items() if not name.startswith("_")]
+    names = [
+        name for name, value in attributes if not name.startswith("_") and not isinstance(value, int | float | str)
+    ]
+    return [name for name in (*names, *run.plan.call) if MEMORIES.search(name)]

@@ -136,7 +136,9 @@ def _with_other_row(number: int) -> Change:
     def change(target: Any, _: dict[str, Any]) -> None:
         for module in target.modules() if isinstance(target, nn.Module) else ():
             if isinstance(module, nn.Embedding) and number < module.num_embeddings:
+                # a norm takes away what all features have alike
+                wave = torch.arange(module.embedding_dim, dtype=module.weight.dtype).cos()
                 with torch.no_grad():
-                    module.weight[number] += 1.0
+                    module.weight[number] += wave
 
     return change
