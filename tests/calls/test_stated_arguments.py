@@ -1,5 +1,7 @@
 """Stated arguments: what annotations, defaults, words and errors say of how an argument is given."""
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import nn
@@ -241,3 +243,70 @@ class Blocks(nn.Module):
 
 def test_a_window_may_be_called_as_the_side_of_an_image_is():
     assert plans_of(Blocks) == [{"x": ["B", "L", "D"]}]
+
+
+@dataclass
+class Settings:
+    width: int
+    n_heads: int
+    dropout: float = 0.0
+
+
+class Recorded(nn.Module):
+    """x (B, T, width); step (B, T) number of the step in its episode; lengths (B,) long, how many steps there are."""
+
+    def __init__(self, **kwargs):
+        super().__init__()
+        settings = Settings(**kwargs)
+        self.heads = settings.n_heads
+        self.steps = nn.Embedding(64, settings.width)
+        self.make = nn.Linear(settings.width, 3 * settings.width)
+
+    def forward(self, x, step, lengths):
+        q, k, v = (
+            t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.make(x + self.steps(step)).chunk(3, -1)
+        )
+        there = torch.arange(x.shape[1]) < lengths[:, None]
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=there[:, None, None]).transpose(1, 2).flatten(2)
+
+
+def test_fields_of_a_record_that_is_made_of_all_keywords_are_arguments():
+    assert built(Recorded) == {"width": "H*d", "n_heads": "H"}
+
+
+def test_a_number_of_each_step_counts_no_keys_and_whole_lengths_do():
+    masked = next(call for call in plans_of(Recorded) if "_mask" in call)
+    assert (masked["_mask"]["argument"], masked["_mask"]["means"]) == ("lengths", "lengths")
+    assert masked["step"]["_ids"] == ["B", "L"]
+
+
+class Captions(nn.Module):
+    """tokens (B, L, text_dim), features of the words; regions (B, R, dim)"""
+
+    def __init__(self, text_dim, dim):
+        super().__init__()
+        self.ask, self.match = nn.Linear(text_dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, tokens, regions):
+        scores = self.ask(tokens) @ self.match(regions).mT / self.match.in_features**0.5
+        return scores.softmax(-1) @ regions
+
+
+def test_what_is_called_tokens_and_has_a_width_holds_features():
+    assert all(isinstance(call["tokens"], list) for call in plans_of(Captions))
+
+
+class Placeholder(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.device_of = heads, nn.Parameter(torch.empty(0))
+        self.make = nn.Linear(width, heads * (width // heads), bias=False)
+
+    def forward(self, x):
+        q = self.make(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return (q @ q.mT / q.shape[-1] ** 0.5).softmax(-1) @ q
+
+
+def test_a_vector_without_entries_is_built_and_a_matrix_without_is_not():
+    plan = find(Placeholder, namespace={}).plans[0]
+    assert all(plan.build(plan.sizes(probe)).make.weight.numel() for probe in (-1, 0, 1))

@@ -117,6 +117,13 @@ def test_fix_writes_a_copy_that_is_sound(headwise, file):
     assert headwise("doctor", f"{there}:Attention", "--fix").exit_code == 2
 
 
+def test_fix_names_the_faults_that_it_leaves(headwise, file):
+    there = file(APART.replace("self.d**-0.5", "self.d**0.5"))
+    done = headwise("doctor", f"{there}:Cached", "--fix")
+    assert f"Written: {there.with_suffix('.fixed.py')}" in done.stdout
+    assert done.stdout.endswith("Not mended there, by kind (and line): cache-order-mismatch (15).\n")
+
+
 def test_where_no_patch_is_found_fix_says_so_and_of_a_sound_class_nothing(headwise, file):
     done = headwise("doctor", f"{file(APART)}:Cached", "--fix")
     assert done.stdout.endswith("Nothing was written: no patch was found.\n")

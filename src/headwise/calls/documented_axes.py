@@ -102,9 +102,10 @@ def documented_calls(
         looked_up = embedded({tree.name: tree for _, tree in reversed(written(target, {}))}, "forward", names)
         numbers = numbered(text, {name: shapes[name] for name in names}) | looked_up
         counted, truths = counts(text, [name for name in numbers if shapes.get(name) == ["B"]]), truths_of(text, names)
-        masked = [
-            name for name in names if name in counted or (roles[name] in ("mask", "lengths") and name not in numbers)
-        ]
+        # one number for each sample that is no length says nothing of tokens
+        bare = {name for name in numbers - counted if shapes[name] == ["B"] and roles[name] == "mask"}
+        spoken = {name for name, role in roles.items() if role in ("mask", "lengths")} | counted
+        masked = [name for name in names if name in spoken - bare]
         for call in _calls_with(target, {name: shapes[name] for name in names}, masked, counted, reading):
             shaped = {name for name, value in call.items() if isinstance(value, list)}
             whole = numbers & shaped

@@ -19,7 +19,7 @@ INIT: Mapping[str, str] = {
         "encoder_attention_heads decoder_attention_heads head_count heads_count head_number nh no_heads "
         "no_of_heads k_heads q_heads num_q_heads n_q_heads num_query_heads n_query_heads query_heads n_h hn "
         "numheads nr_heads total_num_heads n_heads_q heads_q num_attn_heads nhd no_head attention_head_num "
-        "n_attn_head encoder_heads n_q num_q 头数 注意力头数 头数量"
+        "n_attn_head encoder_heads 头数 注意力头数 头数量"
     ),
     "key_heads": (
         "num_kv_heads n_kv_heads num_key_value_heads kv_heads n_kv_head nkv n_head_kv n_kv kv_head num_kv_head "

@@ -54,7 +54,7 @@ def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
             sizes = plan.sizes(probe)
             target = in_single(plan.build(sizes), plan)
             is_built = True
-            if isinstance(target, nn.Module) and not all(is_lazy(each) or each.numel() for each in target.parameters()):
+            if isinstance(plan.target, type) and _has_empty(target):
                 # a width that was divided by more heads than it has features
                 return Attempt(ValueError("the constructor made a weight without entries"), is_built=False)
             args, options = plan.arguments(sizes)
@@ -72,6 +72,12 @@ def attempted(plan: Plan, probe: int = -1, *, finite: bool = True) -> Attempt:
     if finite and not all(bool(torch.isfinite(tensor).all()) for tensor in given[:1]):
         return Attempt(FloatingPointError("the call gave numbers that are not finite"), shapes)
     return Attempt(None, shapes, float(given[0].abs().sum()))
+
+
+def _has_empty(target: Any) -> bool:
+    """Whether a matrix of a module has no entries; a vector without any may stand for a device."""
+    weights = target.parameters() if isinstance(target, nn.Module) else ()
+    return any(not is_lazy(weight) and weight.ndim > 1 and not weight.numel() for weight in weights)
 
 
 def in_single(target: Any, plan: Plan) -> Any:

@@ -115,7 +115,7 @@ def _show(diagnosis: dict[str, Any], lang: str) -> None:
 def _fix(
     target: str, copy: Path, diagnosis: dict[str, Any], texts: dict[str, str], *, lang: str, force: bool, quiet: bool
 ) -> None:
-    from headwise.diagnosis import Diagnosis, difference, fixed
+    from headwise.diagnosis import Diagnosis, difference, fixed, unfixed
     from headwise.targets import bytes_like, parse, python_of
 
     findings = Diagnosis.from_dict(diagnosis).findings
@@ -136,6 +136,8 @@ def _fix(
     written = bytes_like(found_at.file, text) if found_at.kind == "python" else text.encode()
     write_whole(copy, lambda unfinished: _fill(unfinished, written), force=force)
     click.echo(visible(say("look.wrote", lang=lang, file=copy)), err=quiet)
+    if left := ", ".join(f"{fault.kind} ({fault.line})" for fault in unfixed(findings)):
+        click.echo(visible(say("doctor.unfixed", lang=lang, faults=left)), err=quiet)
 
 
 def _fill(file: Path, written: bytes) -> None:

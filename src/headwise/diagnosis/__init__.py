@@ -11,7 +11,7 @@ from headwise.lazy_names import lazy_names
 _HOME = {
     "Diagnosis": "result", "apart": "modules", "difference": "patches.fixed_source", "doctor": "entry_point",
     "fixed": "patches.fixed_source", "holds_numbers": "modules", "plain_torch": "entry_point",
-    "report": "display",
+    "report": "display", "unfixed": "patches.fixed_source",
 }  # fmt: skip
 
 __all__ = list(_HOME)
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headwise.diagnosis.modules import holds_numbers as holds_numbers
     from headwise.diagnosis.patches.fixed_source import difference as difference
     from headwise.diagnosis.patches.fixed_source import fixed as fixed
+    from headwise.diagnosis.patches.fixed_source import unfixed as unfixed
     from headwise.diagnosis.result import Diagnosis as Diagnosis
 else:
     __getattr__, __dir__ = lazy_names(__name__, _HOME)

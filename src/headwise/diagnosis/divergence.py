@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from headwise.dataflow import Run
 from headwise.diagnosis.distance import distance
 from headwise.recording import Operation, TensorSeen
 
-__all__ = ["Divergence", "Left", "divergences", "of_hidden", "of_shorter"]
+__all__ = ["NEAR", "Divergence", "Left", "divergences", "of_hidden", "of_shorter"]
 
 NEAR = 1e-9
 # what sets hidden entries to a number
@@ -24,14 +24,12 @@ Left = Callable[[Tensor, Tensor], "tuple[Tensor, Tensor] | None"]
 @dataclass(frozen=True)
 class Divergence:
     """An operation that takes the same of the tokens that are left, and gives something else. filled: the operation
-    that set what is hidden in its inputs to a number, None: none did. other: the operation of the second run; others:
-    those of the first run in which nothing diverges, as far as they were compared.
+    that set what is hidden in its inputs to a number, None: none did. other: the operation of the second run.
     """
 
     operation: Operation
     other: Operation
     filled: Operation | None
-    others: Sequence[Operation] = ()
 
 
 def divergences(run: Run, again: Run, left: Left) -> Iterator[Divergence]:
@@ -39,16 +37,13 @@ def divergences(run: Run, again: Run, left: Left) -> Iterator[Divergence]:
     again there, so that what a later one shows does not come of an earlier one.
     """
     makers: dict[int, Operation] = {}
-    alike: list[Operation] = []
     for first, second in zip(run.record.operations, again.record.operations, strict=False):
         if first.span != second.span or first.name != second.name:
             return
         inputs = [_agree(a, b, left) for a, b in zip(first.inputs, second.inputs, strict=False)]
         if inputs and all(inputs) and any(each is False for each in _results(first, second, left)):
             fills = [makers[each.number] for each in first.inputs if each.number in makers]
-            yield Divergence(first, second, next((each for each in fills if each.last in FILLS), None), alike)
-        else:
-            alike.append(first)
+            yield Divergence(first, second, next((each for each in fills if each.last in FILLS), None))
         makers |= {output.number: first for output in first.outputs}
 
 

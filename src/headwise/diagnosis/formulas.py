@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from headwise.dataflow import MULTIPLICATIONS, is_constant
 from headwise.diagnosis.head_mixtures import follow_evenly, is_learned_after, is_one_softmax
@@ -35,9 +33,7 @@ __all__ = [
     "is_shared_relu", "is_sharpened", "is_sigmoid", "is_sunk", "is_unshared",
 ]  # fmt: skip
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": functional.silu, "gelu": functional.gelu, "softplus": functional.softplus, "elu": functional.elu,
-}  # fmt: skip
+ACTIVATIONS = frozenset({"silu", "gelu", "softplus", "elu"})
 DIVISIONS = frozenset({"/", "/=", "div", "div_", "true_divide"})
 
 
@@ -242,7 +238,9 @@ def is_pointwise(observation: Observation) -> bool:
     slopes = slopes_of(step, scores, observation.heads)
     if not is_close(observation, step, slopes * scores) or not bool((slopes > 0).all()):
         return False
-    made = ACTIVATIONS[path[places[0]].last](taken[0])
+    # as it is called, approximately or with a slope of its own
+    arguments, options = path[places[0]].rules
+    made = path[places[0]].function(taken[0], *arguments[1:], **options)
     return _is_times(observation, torch.where(visible, made, 0.0))
 
 

@@ -113,10 +113,7 @@ def law_suspects(exam: Examination) -> list[Suspect]:
 
 def _of_backward(exam: Examination, run: Run) -> list[Suspect]:
     """A backward that raises, or ends before what reads the inputs, of whatever runs."""
-
-    def again(stand_ins: Any = None) -> Run:
-        return exam.rerun(stand_ins, plan=exam.free, gradients=True)
-
+    again = partial(exam.rerun, plan=exam.free, gradients=True)
     if run.record.failure is not None or exam.suspects or is_for_inference(type(run.target)):
         return []
     trained = again()
@@ -211,17 +208,17 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     if not exam.suspects:
         out += exam.checks.all("cache", run.fact, step_methods, run)
     # a mask that is wrong shows in what it hides too
-    is_clear = not exam.suspects and not any(each.fault.family in ("mask", "padding") for each in out)
-    is_masked = bool(exam.plan.mask) and is_clear
+    is_clear = not (exam.suspects or _are_of_masks(out))
+    is_masked = is_clear and bool(exam.plan.mask)
     padded = partial(visible_padding, exam.plan, exam.rerun, is_sure=exam.is_mask_sure)
     if not attentions(run):
         return out + (exam.checks.all("mask", padded) if is_masked and weighed_sums(run, free) else [])
     out += exam.checks.all("mask", run.fact, unmet_conditions, run, free)
     for name, check in MASKED if is_masked else ():
         out += exam.checks.all(name, check, exam.plan, exam.rerun)
-    if is_masked:
+    if is_masked and not _are_of_masks(out):
         out += exam.checks.all("mask", padded)
-    elif is_clear:
+    elif is_clear and not exam.plan.mask:
         out += exam.checks.all("mask", visible_pads, exam, run)
     if not exam.suspects:
         out += exam.checks.all("samples", run.fact, packed_documents, run, free)
@@ -232,6 +229,10 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     for of_positions in (rotating_suspects, position_suspects, tables_from_start, mixed_columns, crossed_positions):
         out += exam.checks.all("rotation", run.fact, of_positions, run, free)
     return out
+
+
+def _are_of_masks(suspects: Sequence[Suspect]) -> bool:
+    return any(each.severity == "fault" and each.fault.family in ("mask", "padding") for each in suspects)
 
 
 def _of_calls(

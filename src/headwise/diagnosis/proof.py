@@ -163,10 +163,10 @@ def proved(
 def _proved(
     exam: Examination, suspect: Suspect, goal: Goal, broken: set[tuple[str, object]], *, is_law: bool
 ) -> Suspect:
-    if not suspect.repair and (suspect.proved or suspect.severity != "fault"):
+    if not suspect.repair.is_runnable and (suspect.proved or suspect.severity != "fault"):
         # what was measured where it was found, or is only told, is as it was seen
         return suspect
-    if not suspect.repair:
+    if not suspect.repair.is_runnable:
         is_seen = suspect.fault.needs_proof == "samples" and not suspect.guess and _is_leaking(exam)
         return replace(
             suspect, proved=is_seen, values={**suspect.values, "how": "samples"}, evidence="samples" * is_seen

@@ -108,7 +108,8 @@ class Repair:
     rewriting: Rewriting | None = None
     is_local: bool = False
 
-    def __bool__(self) -> bool:
+    @property
+    def is_runnable(self) -> bool:
         """Whether a run can be repeated with it."""
         return bool(self.stand_ins) or self.change is not None
 

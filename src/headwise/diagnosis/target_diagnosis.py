@@ -282,7 +282,7 @@ def _proved(exam: Examination, laws: Sequence[Suspect]) -> Examination:
     exam.examined["ideal"] = met or Missed(f"doctor.missed.{'torch_layer' if holds_layers(exam.run()) else 'no_ideal'}")
     if not exam.suspects:
         return exam
-    again = law_suspects(exam) if any(law.repair for law in laws) else []
+    again = law_suspects(exam) if any(law.repair.is_runnable for law in laws) else []
     left = broken(exam) | {(each.kind, each.span) for each in again}
     return exam.with_suspects(proved(exam, goal, left, laws))
 

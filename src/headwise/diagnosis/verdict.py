@@ -93,7 +93,7 @@ def rests_on_guess(suspect: Suspect) -> bool:
 
 def _is_unmended(suspect: Suspect) -> bool:
     """Whether a run that should put it right was made, and does not show that it does."""
-    is_tried = bool(suspect.repair) or suspect.fault.needs_proof == "samples"
+    is_tried = suspect.repair.is_runnable or suspect.fault.needs_proof == "samples"
     return suspect.proved is False and is_tried and bool(suspect.fault.needs_proof)
 
 
@@ -114,7 +114,7 @@ def weighed(exams: Sequence[Examination], *, is_in_half: bool = False) -> list[E
     out = []
     for exam in exams:
         taken = [each for each in exam.suspects if rests_on_guess(each) and (each.guess or not is_spoiled)]
-        out.append(exam.with_suspects(each for each in exam.suspects if each not in taken))
+        out.append(exam.with_suspects(each for each in exam.suspects if all(each is not guess for guess in taken)))
         for suspect in taken:
             unproved = (suspect.fault.needs_proof, "doctor.missed.unmended")
             part, reason = PARTS[suspect.guess] if suspect.guess else unproved

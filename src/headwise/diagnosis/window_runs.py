@@ -28,10 +28,10 @@ def order_of_windows(exam: Examination, free: Run) -> list[Suspect]:
         or any(pattern_of(each) is not None for each in attentions(free))
     ):
         return []
-    for whole in _in_windows(exam, free, len("ab")):
+    for whole in _in_windows(exam, free, 2):
         if suspects := order_suspects(whole):
             # what puts these sizes right does not fit others
-            return [replace(suspect, repair=Repair()) for suspect in suspects]
+            return [replace(suspect, repair=Repair(is_local=True)) for suspect in suspects]
     return []
 
 
@@ -39,8 +39,8 @@ def wrapped(exam: Examination, free: Run) -> list[Suspect]:
     """Windows whose first and last tokens see each other; where the last window is filled up, in three whole ones."""
     if (suspects := wrapped_windows(free)) or not any(entry.last == "roll" for entry in free.seen):
         return suspects
-    found = (wrapped_windows(whole) for whole in _in_windows(exam, free, len("abc")))
-    return [replace(suspect, repair=Repair()) for suspect in next(filter(None, found), [])]
+    found = (wrapped_windows(whole) for whole in _in_windows(exam, free, 3))
+    return [replace(suspect, repair=Repair(is_local=True)) for suspect in next(filter(None, found), [])]
 
 
 def _in_windows(exam: Examination, free: Run, count: int) -> Iterator[Run]:

@@ -54,5 +54,6 @@ DOCTOR: dict[str, str] = {
     "call=），请照此改成本来的用法；未检查的部分说明了是哪一行。",
     "doctor.no_numbers": "它的参数在 meta 设备上，没有数值：请在 CPU 上构造它。",
     "doctor.no_fix": "没有写文件：没有找到可用的补丁。",
+    "doctor.unfixed": "其中没有改好的，按种类（和行号）：{faults}。",
     "step.examining": "检查 {target}",
 }

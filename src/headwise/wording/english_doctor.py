@@ -64,5 +64,6 @@ DOCTOR: dict[str, str] = {
     "examined says at which line.",
     "doctor.no_numbers": "Its parameters are on the meta device, where they hold no numbers: build it on the CPU.",
     "doctor.no_fix": "Nothing was written: no patch was found.",
+    "doctor.unfixed": "Not mended there, by kind (and line): {faults}.",
     "step.examining": "examining {target}",
 }

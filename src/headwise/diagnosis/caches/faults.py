@@ -29,6 +29,7 @@ from headwise.diagnosis.caches.law import (
 )
 from headwise.diagnosis.caches.masks import unmasked_suspects
 from headwise.diagnosis.caches.uncached_results import lost_suspects
+from headwise.diagnosis.caches.wide_windows import wide_suspects
 from headwise.diagnosis.caches.wrong_operations import transplanted_suspects, unexplained_suspects
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.projection_names import KEYS
@@ -227,6 +228,7 @@ def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
         _disordered(decoder, breach, decoded)
         or lost_suspects(decoder, breach, decoded, attention)
         or unmasked_suspects(decoder, breach, attention)
+        or wide_suspects(decoder, breach, decoded)
         or transplanted_suspects(decoder, breach, decoded, attention)
         or unexplained_suspects(decoder, breach, attention)
     )

@@ -60,8 +60,16 @@ def _named(decoder: Decoder, run: Run, entry: MarkedOp, breach: Breach, transpla
         kind, values = "causal-cache", {"made": "rectangle" if is_rectangle(entry) else ""}
     elif reached == "token" and entry.joint is None:
         kind, span = "position-cache", called(entry)
-    home = made_at(span, entry.operation.chain, start_of) if kind == "position-cache" else None
+    is_late = kind == "position-cache" and _begins_elsewhere(entry, breach)
+    home = made_at(span, entry.operation.chain, start_of) if is_late else None
     return Suspect(kind, span, Repair(stand_ins), values=values, proved=True, evidence=evidence, home=home)
+
+
+def _begins_elsewhere(entry: MarkedOp, breach: Breach) -> bool:
+    """Whether an operation takes a slice that begins elsewhere than at the number of the tokens before a step."""
+    index = entry.args[1] if entry.name == "index" and len(entry.args) > 1 else ()
+    slices = [part for part in (index if isinstance(index, tuple) else (index,)) if isinstance(part, slice)]
+    return any(part.start not in (None, sum(breach.cuts[: breach.at])) for part in slices)
 
 
 def _joined_by(run: Run, entry: MarkedOp, transplants: Transplants) -> MarkedOp | None:
@@ -108,5 +116,5 @@ def _reaches(run: Run, entry: MarkedOp) -> str:
 
 def unexplained_suspects(decoder: Decoder, breach: Breach, attention: AttentionOps) -> list[Suspect]:
     entry, guess = attention.softmax or attention.scores or attention.context, guess_of(decoder, breach)
-    said, error = {"how": "stepped"}, f"{breach.distance:.4g}"
-    return [Suspect("cache-step-differs", entry.span, values=said, proved=not guess, evidence=error, guess=guess)]
+    values, error = {"how": "stepped"}, f"{breach.distance:.4g}"
+    return [Suspect("cache-step-differs", entry.span, values=values, proved=not guess, evidence=error, guess=guess)]

@@ -22,9 +22,7 @@ BOUNDS = frozenset({
     "sigmoid",
 })  # fmt: skip
 # a score below this one is hidden; a weight above that one is some
-HIDDEN, CLEAR = -1e4, 1e-4
-# a score above this one is none that hides: scores that are seen may be as low
-LOW = -100.0
+HIDDEN, CLEAR = -1e4, 1e-6
 
 
 def bounded_fills(run: Run) -> list[Suspect]:
@@ -39,11 +37,6 @@ def bounded_fills(run: Run) -> list[Suspect]:
         if not bool(hidden.any()):
             continue
         leak = _weight_of(run, entry, hidden)
-        if leak is None:
-            continue
-        if leak <= CLEAR and float(after[hidden].max()) > LOW:
-            # where all that is seen is at the bound too
-            leak = float(1 / hidden.logical_not().sum(dim=-1)[hidden.any(dim=-1)].add(1).min())
         if leak > CLEAR:
             stand_ins = {entry.site: _kept(entry.function)}
             return [Suspect("mask-bounded", entry.span, Repair(stand_ins), values={"leak": percent(leak)}, proved=True)]
@@ -55,8 +48,8 @@ def masked_bounds(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
     return bounded_fills(rerun(plan=plan))
 
 
-def _weight_of(run: Run, entry: MarkedOp, hidden: Tensor) -> float | None:
-    """The largest weight that a softmax gives to some entries of what an operation gives; None: no softmax takes it."""
+def _weight_of(run: Run, entry: MarkedOp, hidden: Tensor) -> float:
+    """The largest weight that a softmax gives to some entries of what an operation gives."""
     numbers, shape = set(entry.results), entry.outputs[0].shape
     for later in run.seen:
         if later.at <= entry.at or not numbers & later.taken or not later.outputs or later.outputs[0].shape != shape:
@@ -65,7 +58,7 @@ def _weight_of(run: Run, entry: MarkedOp, hidden: Tensor) -> float | None:
         if later.last in SOFTMAXES and later.value is not None:
             weights = later.value.exp() if later.last == "log_softmax" else later.value
             return float(weights.nan_to_num()[hidden].max())
-    return None
+    return 0.0
 
 
 def _kept(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headwise.diagnosis.divergence import Divergence
+from headwise.dataflow import Run
+from headwise.diagnosis.divergence import NEAR, Divergence, Left
 from headwise.recording import Operation
 from headwise.source import Span
 
-__all__ = ["is_mask", "pooled_at"]
+__all__ = ["is_mask", "pooled_at", "right_elsewhere"]
 
 # what joins the tokens of a sample
 POOLS = frozenset({
@@ -21,15 +22,26 @@ DIVISIONS = frozenset({"/", "*", "div", "mul", "/=", "*=", "div_", "mul_"})
 
 def pooled_at(divergences: Iterable[Divergence], length: int) -> Span | None:
     """The last place where tokens that are hidden are joined with the others, or their number divides what is joined;
-    None: none of them does either. length: of the tokens. Where the same line joins others rightly, it is its call.
+    None: none of them does either. length: of the tokens.
     """
-    joined = [(each, place) for each in list(divergences) if (place := _joined_at(each, length)) is not None]
-    if not joined:
-        return None
-    last, place = joined[-1]
-    chain = next((each.chain for each in (last.operation, last.filled) if each and each.span == place), ())
-    is_shared = any(each.span == place and each.chain[-1:] != chain[-1:] for each in last.others)
-    return chain[-1] if chain and is_shared else place
+    places = [place for divergence in divergences if (place := _joined_at(divergence, length)) is not None]
+    return places[-1] if places else None
+
+
+def right_elsewhere(run: Run, again: Run, left: Left, place: Span) -> Span | None:
+    """The call of a line that joins hidden tokens, where another call joins zeros in their place; None: none does.
+    left: the entries of the other tokens in two runs.
+    """
+    calls: dict[bool, list[Operation]] = {True: [], False: []}
+    for first, second in zip(run.record.operations, again.record.operations, strict=False):
+        if first.span == place and first.outputs and second.outputs:
+            a, b = first.outputs[0].value, second.outputs[0].value
+            a, b = (first.inputs[0].value, second.inputs[0].value) if first.last in POOLS else (a, b)
+            pair = None if a is None or b is None else left(a, b)
+            if a is not None and pair is not None:
+                calls[bool(a.abs().sum() - pair[0].abs().sum() <= NEAR)].append(first)
+    wrong = [each.chain[-1] for each in calls[False] if each.chain]
+    return wrong[0] if wrong and any(each.chain[-1:] != (wrong[0],) for each in calls[True]) else None
 
 
 def _joined_at(divergence: Divergence, length: int) -> Span | None:

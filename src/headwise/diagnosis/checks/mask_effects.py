@@ -193,12 +193,16 @@ def is_shared_out(free: AttentionPattern) -> bool:
 
 def wanted_pairs(run: Run, allowed: Tensor, masked: AttentionPattern, free: AttentionPattern) -> Tensor:
     """Which pairs of an attention a mask should let see each other. allowed: by its numbers, (batch, queries, keys)."""
-    column = masked.column
-    if run.plan.call["_mask"]["means"] == "lengths" and is_said_in_front(type(run.target)):
-        column = _counted_backward(masked, free)
-    wanted = allowed[masked.sample, masked.row, column] | _of_others(masked, free)
+    others = _of_others(masked, free)
     # a mask of the tokens says nothing of what is learned beside them
-    return wanted | ((masked.source >= LEARNED) & bool((masked.source < LEARNED).any()))
+    others |= (masked.source >= LEARNED) & bool((masked.source < LEARNED).any())
+    wanted = allowed[masked.sample, masked.row, masked.column] | others
+    if run.plan.call["_mask"]["means"] == "lengths" and is_said_in_front(type(run.target)):
+        backward = allowed[masked.sample, masked.row, _counted_backward(masked, free)] | others
+        if torch.equal(masked.visible & free.visible, backward & free.visible):
+            # lengths count from the other end where padding is said to be in front, and the keys fit
+            return backward
+    return wanted
 
 
 def _of_others(masked: AttentionPattern, free: AttentionPattern) -> Tensor:

@@ -144,16 +144,15 @@ def _mixes_features(view: MarkedOp) -> bool:
     though the features stand behind the tokens: it cuts these into channels of neither one place nor one feature.
     """
     marks = view.given[0]
-    if marks is None or marks.kind != "token" or len(marks.shape) < len("nc"):
+    if marks is None or marks.kind != "token" or len(marks.shape) < 2:
         return False
     t, f = marks.arrays["t"], marks.arrays["f"]
     axis, (count, width) = len(marks.shape) - 2, marks.shape[-2:]
     is_last = all(is_constant(f, each) for each in range(axis + 1)) and f.unique().numel() == width
     after = tuple(view.outputs[0].shape)
-    is_image = (
-        after[:axis] == tuple(marks.shape[:axis]) and after[axis : axis + 1] == (width,) and len(after) > axis + 2
-    )
-    return is_image and is_last and count != width and prod(after[axis + 1 :]) == count == place_of(t).unique().numel()
+    is_image = len(after) > axis + 2 and after[: axis + 1] == (*marks.shape[:axis], width)
+    is_other = width not in (count, after[-1]) and prod(after[axis + 1 :]) == count == place_of(t).unique().numel()
+    return is_image and is_last and is_other
 
 
 def _reorders(before: Sequence[int], after: Sequence[int]) -> bool:

@@ -18,18 +18,20 @@ from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["segment_ends"]
 
-# what is said of a flag at the last token, some way after its name; and of one at the first
-LAST = (
-    r"\b{name}\b.{{0,200}}?"
-    r"(?:\blast (?:one|step|token|frame|entry)?\b|\bended\b|\bends\b|\breset (?:after|then)\b|最后|结束)"
-)
-NEXT = re.compile(r"\b(?:first|begins?|starts?|opens|previous|before)\b|开始|之前|第一")
+# what words say of an argument: from its name at the beginning of an entry to the end of the sentence
+ENTRY = r"(?:^|[;\n])\s*(?:[:@]param\s+)?[`*-]*\s*{name}\b([^.;]*)"
+FURTHER = re.compile(r"\n\s*(?:[:@]param\s+)?[`*-]*\w+[`*]*\s*[:(]")
+# of a flag at the last token, and of one at the first
+LAST = re.compile(r"\blast\b|\bended\b|\bends\b|\breset (?:after|then)\b|最后|结束", re.IGNORECASE)
+NEXT = re.compile(r"\b(?:first|begins?|starts?|opens|previous|before)\b|开始|之前|第一", re.IGNORECASE)
+# fewer tokens have none before and after one
+FEWEST = 3
 
 
 def segment_ends(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """A running count of flags that counts the token which a flag marks to the segment after it."""
     for name, value in run.named.items():
-        if value.ndim != 2 or not _marks_last(run.plan, name) or value.shape[1] < len("abc"):
+        if value.ndim != 2 or not _marks_last(run.plan, name) or value.shape[1] < FEWEST:
             continue
         place = value.shape[1] // 2
         ended = rerun(more_change=_flagged(name, place))
@@ -46,11 +48,9 @@ def segment_ends(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
 
 def _marks_last(plan: Plan, name: str) -> bool:
     """Whether the words about an argument say that it marks the last token of a segment, and not the first."""
-    text = " ".join(
-        line.strip() for line in spoken(plan.target if isinstance(plan.target, type) else type(plan.target))
-    )
-    words = re.search(LAST.format(name=re.escape(name)), text, re.IGNORECASE)
-    return words is not None and NEXT.search(words[0]) is None
+    text = "\n".join(spoken(plan.target if isinstance(plan.target, type) else type(plan.target)))
+    entries = (FURTHER.split(match[1])[0] for match in re.finditer(ENTRY.format(name=re.escape(name)), text))
+    return any(LAST.search(entry) and not NEXT.search(entry) for entry in entries)
 
 
 def _flagged(name: str, place: int) -> Change:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,7 @@ NEAR = 1e-9
 # numbers below it hide what they are added to; the name with which a statement begins
 HIDDEN, FIRST = -1e3, re.compile(r"[A-Za-z_]\w*")
 # what is kept from call to call on purpose
+NUMBERS = int | float | str
 MEMORIES = re.compile(r"cache|past|mems?($|_)|memory|history|stream|recurrent|(^|_)state($|_)", re.IGNORECASE)
 
 
@@ -171,10 +173,16 @@ def memories(run: Run) -> list[str]:
     """The names of what a target keeps from one call to the next, where they say that it is kept on purpose."""
     if not isinstance(run.target, nn.Module):
         return []
-    # a number, as of the width of a state, keeps nothing
     attributes = [pair for module in run.target.modules() for pair in (*vars(module).items(), *module._buffers.items())]
-    attributes += [(name, value) for name, value in run.plan.init.items() if not name.startswith("_")]
-    names = [
-        name for name, value in attributes if not name.startswith("_") and not isinstance(value, int | float | str)
-    ]
-    return [name for name in (*names, *run.plan.call) if MEMORIES.search(name)]
+    attributes = [pair for pair in attributes if MEMORIES.search(pair[0]) and not pair[0].startswith("_")]
+    # a number that no call changes, as the width of a state, keeps nothing
+    fixed = _numbers(run.plan.build(run.sizes)) if any(isinstance(value, NUMBERS) for _, value in attributes) else {}
+    names = [name for name, value in attributes if not isinstance(value, NUMBERS) or fixed.get(name) != value]
+    built = [name for name, value in run.plan.init.items() if MEMORIES.search(name) and name not in fixed]
+    return [*names, *built, *(name for name in run.plan.call if MEMORIES.search(name))]
+
+
+def _numbers(target: Any) -> dict[str, Any]:
+    """The numbers and words that a module and those in it hold, by name."""
+    modules = target.modules() if isinstance(target, nn.Module) else ()
+    return {name: value for module in modules for name, value in vars(module).items() if isinstance(value, NUMBERS)}

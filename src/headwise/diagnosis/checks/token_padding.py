@@ -14,7 +14,8 @@ from headwise.calls import Plan, call_role
 from headwise.dataflow import MarkedOp, Run, attentions, axes_of, find_pattern
 from headwise.diagnosis.checks.other_samples import changed_leaks
 from headwise.diagnosis.checks.padding import changed_tokens
-from headwise.diagnosis.checks.visible_padding import PADS, are_apart, padding_suspects, shown_later
+from headwise.diagnosis.checks.padding_places import padding_suspects, shown_later
+from headwise.diagnosis.checks.visible_padding import PADS, are_apart
 from headwise.diagnosis.divergence import of_shorter
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.padding_tokens import Padding, meets_scores, paddings
@@ -69,8 +70,8 @@ def _at_product(suspect: Suspect, run: Run, padding: Padding) -> Suspect:
         if masks & entry.taken and is_score:
             if entry.name not in PRODUCTS or suspect.kind != "padding-attended":
                 return suspect
-            said = {**suspect.values, "leak": f"{_leak(run, entry):.0%}"}
-            return replace(suspect, kind="mask-multiplied", span=entry.span, values=said)
+            values = {**suspect.values, "leak": f"{_leak(run, entry):.0%}"}
+            return replace(suspect, kind="mask-multiplied", span=entry.span, values=values)
         masks |= entry.results if masks & entry.taken else set()
     return suspect
 

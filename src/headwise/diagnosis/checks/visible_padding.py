@@ -12,35 +12,29 @@ from torch import Tensor
 
 from headwise.calls import Plan
 from headwise.dataflow import (
-    LAYERS,
-    SOFTMAXES,
-    AttentionOps,
     Run,
     allowed_by,
     attentions,
     axes_of,
     find_pattern,
 )
-from headwise.diagnosis.checks.joined_padding import is_mask, pooled_at
-from headwise.diagnosis.checks.mask_arguments import withheld
-from headwise.diagnosis.checks.whole_models import query_and_key_sources
+from headwise.diagnosis.checks.joined_padding import pooled_at
+from headwise.diagnosis.checks.padding_places import NEAR, crossing, padding_suspects, shown_later
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.divergence import Left, divergences, of_hidden, of_shorter
 from headwise.diagnosis.padding_tokens import Padding, meets_scores, paddings
 from headwise.diagnosis.repair import Change
 from headwise.diagnosis.suspects import Suspect
-from headwise.source import Span
 
-__all__ = ["NEAR", "PADS", "are_apart", "are_hidden", "padding_suspects", "shown_later", "visible_padding"]
+__all__ = ["PADS", "are_apart", "are_hidden", "visible_padding"]
 
-# what lays entries beside those of a mask
-LAYS = frozenset({"pad", "cat", "concat", "concatenate", "roll"})
 FILLS = frozenset({"masked_fill", "masked_fill_", "where"})
-NEAR = 1e-9
 # how many tokens are padding where it is made
 PADS = 2
 # what a mask is called that hides what is there, and may not be chosen again
-CHOSEN = re.compile(r"visited|forbid|infeasib|unavail|chosen|selected|picked|already|taken|tabu|illegal|legal|feasib")
+CHOSEN = re.compile(
+    r"(?:^|_)(?:visited|forbidden|infeasible|unavailable|chosen|picked|taken|tabu|illegal|feasible|legal)(?:$|_)", re.I
+)
 
 
 def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> list[Suspect]:
@@ -51,7 +45,7 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
     not, an attention whose pattern is known must have told.
     """
     run: Run = rerun(plan=plan)
-    tokens = None if CHOSEN.search(plan.mask) else _hidden_tokens(plan, run)
+    tokens = _hidden_tokens(plan, run)
     if tokens is None:
         return []
     name, letter, hidden = tokens
@@ -70,18 +64,27 @@ def visible_padding(plan: Plan, rerun: Callable[..., Run], *, is_sure: bool) -> 
         return again
 
     again = changed(hidden)
-    if (place := _crossing(run, again, name, is_learned=True)) is not None:
-        is_turned = _crossing(run, changed(~hidden), name, is_learned=True) is None
+    # what may not be chosen is still there to be pooled
+    is_chosen = CHOSEN.search(plan.mask) is not None
+    if (place := crossing(run, again, name, is_learned=True)) is not None:
+        is_turned = crossing(run, changed(~hidden), name, is_learned=True) is None
         if is_turned and not is_sure:
             return []
-        pooled = None if is_turned else pooled_at(divergences(run, again, of_hidden(hidden)), length)
+        pooled = (
+            None
+            if is_turned or CHOSEN.search(plan.mask)
+            else pooled_at(divergences(run, again, of_hidden(hidden)), length)
+        )
         if pooled is not None:
-            return [Suspect("padding-pooled", pooled, values={"how": "hidden", "name": name}, proved=True)]
+            values = {"how": "hidden", "name": name}
+            return [] if is_chosen else [Suspect("padding-pooled", pooled, values=values, proved=True)]
         values = {"name": name, "leak": "100%"}
         return [Suspect("mask-inverted" if is_turned else "padding-attended", place, values=values, proved=True)]
     if suspects := shown_later(run, name, hidden):
         return suspects
     has_tokens = run.output is not None and length in run.output.shape
+    if is_chosen:
+        return []
     suspects = [] if has_tokens else padding_suspects(run, again, name, of_hidden(hidden), "hidden", length)
     return suspects or _without_padding(plan, rerun, name, letter, length, are_apart(run, again, of_hidden(hidden)))
 
@@ -195,95 +198,6 @@ def _hiding_last(plan: Plan, mask: Tensor, length: int, *, is_trimmed: bool) -> 
     out = torch.full_like(mask, seen)
     out.narrow(axis, length - PADS, PADS).fill_(-math.inf if declared["means"] == "additive" else hidden)
     return out.narrow(axis, 0, length - PADS).contiguous() if is_trimmed else out
-
-
-def shown_later(run: Run, name: str, hidden: Tensor) -> list[Suspect]:
-    """An attention among tokens of an argument that sees those which one before it hides. hidden: (batch, tokens).
-
-    Where the same line hid them, its caller is to blame.
-    """
-    hiding = set[Span]()
-    for attention in attentions(run):
-        sight = find_pattern(attention)
-        if sight is None or query_and_key_sources(attention) != ({run.sources[name]}, {run.sources[name]}):
-            continue
-        if (
-            int(sight.sample.max()) >= hidden.shape[0]
-            or int(max(sight.row.max(), sight.column.max())) >= hidden.shape[1]
-        ):
-            continue
-        across = hidden[sight.sample, sight.column] & ~hidden[sight.sample, sight.row]
-        if not bool((sight.visible & across).any()):
-            hiding |= {attention.context.span} if bool(across.any()) else set()
-        elif hiding:
-            chain = attention.context.operation.chain if attention.context.span in hiding else ()
-            place = chain[-1] if chain else _called_at(attention)
-            return [Suspect("padding-attended", place, values={"name": name}, proved=True)]
-    return []
-
-
-def _called_at(attention: AttentionOps) -> Span:
-    """Where an attention is asked for: in the call of a class that holds it, that call."""
-    chain = () if attention.context.last in LAYERS else attention.context.operation.chain
-    return chain[-1] if chain else attention.context.span
-
-
-def padding_suspects(
-    run: Run,
-    again: Run,
-    name: str,
-    left: Left,
-    how: str,
-    length: int,
-    is_seen: Callable[[], bool] = lambda: False,
-) -> list[Suspect]:
-    """What brings hidden tokens of an argument into an output that has none. again: with others in their place, or
-    without them; left: the entries of the others in both; how: which of both; length: how many tokens there are.
-
-    is_seen: whether other numbers in hidden tokens are known to change the output.
-    """
-    if run.failure or again.failure or run.output is None or again.output is None:
-        return []
-    results = left(run.output, again.output)
-    error = math.inf if results is None else distance(*results)
-    if error <= NEAR or error == math.inf:
-        return []
-    apart = list(divergences(run, again, left))
-    kind, place = "padding-pooled", pooled_at(apart, length)
-    if place is None:
-        kind, place = "padding-attended", _crossing(run, again, name)
-    for operation in (
-        [divergence.operation for divergence in reversed(apart)] if place is None and how == "trimmed" else ()
-    ):
-        if operation.last in SOFTMAXES:
-            call = withheld(run, operation) if run.plan.mask else None
-            kind, place = ("padding-attended", call) if call else ("padding-pooled", operation.span)
-        elif operation.last in LAYS and is_mask(operation) and is_seen():
-            # laid at the wrong end, it hides others than those that it is of
-            kind, place = "mask-shifted", operation.span
-        if place is not None:
-            break
-    if place is None:
-        return []
-    return [Suspect(kind, place, values={"how": how, "name": name}, proved=True, evidence=f"{error:.4g}")]
-
-
-def _crossing(run: Run, again: Run, name: str, *, is_learned: bool = False) -> Span | None:
-    """The first attention of other queries to the tokens of an argument whose result differs in two runs. is_learned:
-    of queries that are no input's, before which no other attention has taken tokens in.
-    """
-    for first, second in zip(attentions(run), attentions(again), strict=False):
-        queries, keys = query_and_key_sources(first)
-        if first.context.span != second.context.span or keys != {run.sources[name]} or keys & queries:
-            continue
-        if is_learned != (not queries):
-            continue
-        results = [each.context.outputs[0].value for each in (first, second)]
-        if NEAR < distance(*results) < math.inf:
-            return _called_at(first)
-        if is_learned:
-            return None
-    return None
 
 
 def _others(tokens: Tensor, hidden: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,7 +47,8 @@ def wrapped_windows(run: Run) -> list[Suspect]:
         ):
             # where all see all, a roll brings nobody together
             continue
-        is_wrapped = _is_wrapped if _are_queries_rolled(run, attention, rolls) else _is_far
+        reach = 0 if _are_queries_rolled(run, attention, rolls) else _reach(rolls)
+        is_wrapped = partial(_is_far, reach=reach) if reach else _is_wrapped
         wrapped = is_wrapped(sight.row, sight.column, axes)
         if bool((sight.visible & wrapped).any()) and not ENDLESS.search(words_of(type(run.target))):
             is_exchanged = _are_alike(sight.visible, ~wrapped)
@@ -92,10 +94,15 @@ def _are_queries_rolled(run: Run, attention: AttentionOps, rolls: Sequence[Marke
     return any(entry in rolls for side in queries for entry in chain_of(run, side.entry, side.operand))
 
 
-def _is_far(row: Tensor, column: Tensor, axes: Axes) -> Tensor:
-    """Whether two places lie further from each other than a roll goes, by which keys alone come to other places."""
-    far = [(was[row] - was[column]).abs() > (now - was).abs().min() for was, now in axes.values()]
-    return torch.stack(far).any(dim=0)
+def _reach(rolls: Sequence[MarkedOp]) -> int:
+    """How far the furthest of some rolls goes along its axis."""
+    moved = [pair for entry in rolls for pair in _rolled_axes([entry]).values()]
+    return max((int((now - was).abs().min()) for was, now in moved), default=0)
+
+
+def _is_far(row: Tensor, column: Tensor, axes: Axes, *, reach: int) -> Tensor:
+    """Whether two places lie further from each other than rolls go, by which keys alone come to other places."""
+    return torch.stack([(was[row] - was[column]).abs() > reach for was, _ in axes.values()]).any(dim=0)
 
 
 def _is_wrapped(row: Tensor, column: Tensor, axes: Axes) -> Tensor:

@@ -1,7 +1,7 @@
 """Faults of a cache: whether decoding in steps gives the output of all tokens at once."""
 
 from headwise.diagnosis.faults.fault import FAULT, WARNING, Fault, Template, Words
-from headwise.diagnosis.faults.templates import CACHED, IMPORTS
+from headwise.diagnosis.faults.templates import CACHED, IMPORTS, INIT
 
 __all__ = ["FAULTS"]
 
@@ -9,6 +9,23 @@ JOIN_KEYS = "k = torch.cat([past[0], k], dim=2)"
 JOIN_VALUES = "v = torch.cat([past[1], v], dim=2)"
 # keys of a window of 3
 WINDOW = Template("WINDOW", CACHED.text.replace(".tril(m - n)", ".tril(m - n).triu(m - n - 2)"))
+# a cache that keeps what a window holds beside the token that comes
+ROLLING = Template(
+    "ROLLING",
+    f"""{IMPORTS}{INIT}    def forward(self, x, past=None):
+        window = 3
+        q, k, v = (self.split(proj(x)) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        allowed = None
+        if past is not None:
+            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
+        else:
+            n = x.shape[1]
+            allowed = torch.ones(n, n, dtype=torch.bool, device=x.device).tril().triu(1 - window)
+        context = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+        kept = k[:, :, 1 - window :], v[:, :, 1 - window :]
+        return self.out_proj(context.transpose(1, 2).flatten(2)), kept
+""",
+)
 FILL = '        scores = scores.masked_fill(~allowed, float("-inf"))\n'
 
 # a cache in attributes of the module
@@ -228,6 +245,21 @@ FAULTS = (
             "让返回的内容和形状与下一次调用所接受的一致。",
         ),
         general="causal-cache",
+    ),
+    Fault(
+        "cache-window-wide", FAULT, "law",
+        ROLLING(("kept = k[:, :, 1 - window :], v[:, :, 1 - window :]", "kept = k[:, :, -window:], v[:, :, -window:]")),
+        Words(
+            "The cache keeps one token more than the window leaves room for beside the new one.",
+            "A step sees one key more than the same token does without the cache.",
+            "Keep window - 1 tokens, or mask the keys of a step by the window too.",
+        ),
+        Words(
+            "缓存比窗口在新 token 之外留下的位置多保留了一个 token。",
+            "用缓存逐步解码时，一个 token 比没有缓存时多看到一个键。",
+            "只保留 window - 1 个 token，或者逐步解码时也用窗口遮住键。",
+        ),
+        general="cache-step-differs",
     ),
     Fault(
         "cache-step-differs", FAULT, "law",

@@ -5,19 +5,32 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+from headwise.diagnosis.faults.fault import FAULT
 from headwise.diagnosis.result import Finding
 from headwise.source import Edit, applied
 
-__all__ = ["difference", "fixed"]
+__all__ = ["difference", "fixed", "unfixed"]
 
 
 def fixed(text: str, findings: Sequence[Finding]) -> str:
     """A file's text with the patches of its findings; of two that meet the first stays. The rest is left as it is."""
-    edits: list[Edit] = []
+    return applied(text, list(dict.fromkeys(edit for finding in _patched(findings) for edit in finding.edits)))
+
+
+def unfixed(findings: Sequence[Finding]) -> list[Finding]:
+    """The faults that stay when the others are mended: they have no patch, or one that meets another's."""
+    patched = _patched(findings)
+    return [fault for fault in findings if fault.severity == FAULT and all(fault is not mended for mended in patched)]
+
+
+def _patched(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings whose patches are taken."""
+    out: list[Finding] = []
     for finding in findings:
-        if not any(_meets(a, b) for a in finding.edits for b in edits if a != b):
-            edits += [edit for edit in finding.edits if edit not in edits]
-    return applied(text, edits)
+        before = [edit for mended in out if mended.file == finding.file for edit in mended.edits]
+        if finding.edits and not any(_meets(a, b) for a in finding.edits for b in before if a != b):
+            out.append(finding)
+    return out
 
 
 def _meets(a: Edit, b: Edit) -> bool:

@@ -11,22 +11,16 @@ from headwise.diagnosis.suspects import Suspect
 from headwise.source import Code, Edits, Span, code_at
 
 __all__ = [
-    "Move",
-    "keys_transposed",
-    "permuted",
-    "rearranged",
-    "repeated_blockwise",
-    "sized_otherwise",
-    "swapped",
-    "with_equation",
-]
+    "Move", "keys_transposed", "permuted", "rearranged", "repeated_blockwise", "sized_otherwise", "swapped",
+    "with_equation", "without_own",
+]  # fmt: skip
 
 RESHAPES = ("view", "reshape")
 
 
 class Move(NamedTuple):
-    """A movement of entries. before: the shape; parts: those of its axes, in order: after: the shape that these make;
-    cuts: how many parts go into each of its axes.
+    """A movement of entries. before: the shape that is taken apart; parts: the sizes that its axes are taken apart
+    into; order: in which these are laid out; after: the shape that is given; cuts: how many parts each of its axes has.
     """
 
     before: tuple[int, ...]
