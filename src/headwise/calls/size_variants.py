@@ -27,6 +27,8 @@ PREFERRED = (
 )  # fmt: skip
 SOURCES = ("d_in", "in_dim", "input_dim", "in_features", "in_channels", "dim_in", "d_input", "input_size", "c_in")
 SINGLE = ("head_width", "value_head_width", "heads")
+# how many heads queries have, where those of keys and values have another name
+OF_QUERIES = re.compile(r"(?:n|num)_?q")
 PLACED = re.compile(r"(layer|block)_?(idx|id|index|no|num|number)$")
 
 
@@ -108,6 +110,9 @@ def variants(
     roles = {parameter.name: _role(parameter, reading) for parameter in parameters}
     if "heads" not in roles.values():
         roles.update((name, "heads") for name in [*roles][1:] if name in reading.letters)
+    if "heads" not in roles.values() and "key_heads" in roles.values():
+        # beside a number of heads of keys and values, one of queries is that of their heads
+        roles.update((name, "heads") for name in [*roles] if OF_QUERIES.fullmatch(name))
     needed = [parameter.name for parameter in parameters if parameter.default is EMPTY]
     if "width" not in roles.values():
         unknown = [name for name in needed if roles[name] == ""]

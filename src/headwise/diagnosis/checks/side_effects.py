@@ -27,7 +27,9 @@ NEAR = 1e-9
 # numbers below it hide what they are added to; the name with which a statement begins
 HIDDEN, FIRST = -1e3, re.compile(r"[A-Za-z_]\w*")
 # what is kept from call to call on purpose
+# what keeps nothing by itself: a number or a word, and how a width is given to a constructor
 NUMBERS = int | float | str
+WIDTHS = ("D", "d", "H*d")
 MEMORIES = re.compile(r"cache|past|mems?($|_)|memory|history|stream|recurrent|(^|_)state($|_)", re.IGNORECASE)
 
 
@@ -178,8 +180,8 @@ def memories(run: Run) -> list[str]:
     # a number that no call changes, as the width of a state, keeps nothing
     fixed = _numbers(run.plan.build(run.sizes)) if any(isinstance(value, NUMBERS) for _, value in attributes) else {}
     names = [name for name, value in attributes if not isinstance(value, NUMBERS) or fixed.get(name) != value]
-    built = [name for name, value in run.plan.init.items() if MEMORIES.search(name) and name not in fixed]
-    return [*names, *built, *(name for name in run.plan.call if MEMORIES.search(name))]
+    built = [name for name, size in run.plan.init.items() if size not in WIDTHS]
+    return [*names, *(name for name in (*built, *run.plan.call) if MEMORIES.search(name))]
 
 
 def _numbers(target: Any) -> dict[str, Any]:
