@@ -216,9 +216,12 @@ class Attend(nn.Module):
     def cut(self, t):
         return t.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
+    def project(self, frames):
+        return self.cut(self.k(frames)), self.cut(self.v(frames))
+
     def forward(self, x, frames):
         if {again}:
-            self._kv = self.cut(self.k(frames)), self.cut(self.v(frames))
+            self._kv = self.project(frames)
         y = F.scaled_dot_product_attention(self.cut(self.q(x)), *self._kv)
         return self.o(y.transpose(1, 2).flatten(2))
 """
@@ -231,4 +234,5 @@ class Attend(nn.Module):
     ids=["of another size", "of each call"],
 )
 def test_the_width_of_a_state_excuses_nothing_that_is_kept(again, kinds):
-    assert [kind for kind, _ in blamed_in(KEPT.replace("{again}", again))] == kinds
+    source = KEPT.replace("{again}", again)
+    assert blamed_in(source) == [(kind, line_of(source, "self._kv = self.project")) for kind in kinds]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from headwise.diagnosis.distance import distance
 from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Operation
-from headwise.source import Span
+from headwise.source import Span, code_at
 
 __all__ = ["BEFORE", "changed_arguments", "changed_masks", "left_over", "memories", "parting"]
 
@@ -26,10 +27,10 @@ BEFORE = 17
 NEAR = 1e-9
 # numbers below it hide what they are added to; the name with which a statement begins
 HIDDEN, FIRST = -1e3, re.compile(r"[A-Za-z_]\w*")
-# what is kept from call to call on purpose
 # what keeps nothing by itself: a number or a word, and how a width is given to a constructor
 NUMBERS = int | float | str
 WIDTHS = ("D", "d", "H*d")
+# what is kept from call to call on purpose
 MEMORIES = re.compile(r"cache|past|mems?($|_)|memory|history|stream|recurrent|(^|_)state($|_)", re.IGNORECASE)
 
 
@@ -164,10 +165,26 @@ def parting(first: Sequence[MarkedOp | Operation], second: Sequence[MarkedOp | O
     places = {entry.span for entry in second}
     for a, b in zip(first, second, strict=False):
         if a.span != b.span or a.name != b.name:
-            return b.span if a.span in places else a.span
+            return b.span if a.span in places else _stored_at(a) or a.span
         for x, y in zip(a.outputs, b.outputs, strict=False):
             if x.value is not None and y.value is not None and distance(x.value, y.value) > NEAR:
                 return b.span
+    return None
+
+
+def _stored_at(entry: MarkedOp | Operation) -> Span | None:
+    """The statement that gives what an operation makes to an attribute: where it stands, or where its helper is called;
+    None: none does.
+    """
+    operation = entry.operation if isinstance(entry, MarkedOp) else entry
+    spans: list[Span] = [operation.span, *reversed(operation.chain)]
+    for span in spans:
+        code = code_at(span)
+        around = () if code is None else (code.node, *code.around(code.node))
+        statement = next((node for node in around if isinstance(node, ast.stmt)), None)
+        goals = statement.targets if isinstance(statement, ast.Assign) else ()
+        if any(isinstance(goal, ast.Attribute) for goal in goals):
+            return span
     return None
 
 
