@@ -1,7 +1,9 @@
 """Cut keys: keys, windows, images and cached positions that are cut or laid out at the wrong end, beside right ones."""
 
 import pytest
+from torch import nn
 
+import headwise as hw
 from tests.diagnosis.written import HEAD, attend, blamed_in, found_in, line_of
 
 IMAGE = (
@@ -197,3 +199,22 @@ def test_rows_that_a_large_number_hides_tell_nothing_of_the_formula():
     """
     source = HEAD + attend("self.near = nn.Linear(width, num_heads)", body, given="keep")
     assert found_in(source).verdict == "sound"
+
+
+class FirstAxis(nn.Module):
+    """Tokens first; heads stand beside the samples. x: (T, B, C)"""
+
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.heads, self.d = heads, channels // heads
+        self.make, self.out = nn.Linear(channels, 3 * channels), nn.Linear(channels, channels)
+
+    def forward(self, x):
+        T, B, C = x.shape
+        q, k, v = (t.reshape(T, B * self.heads, self.d).transpose(0, 1) for t in self.make(x).chunk(3, dim=-1))
+        w = (q @ k.mT * self.d**-0.5).softmax(-1)
+        return self.out((w @ v).transpose(0, 1).reshape(T, B, C))
+
+
+def test_heads_beside_samples_are_no_tokens_where_the_sizes_of_a_module_are_alike():
+    assert hw.doctor(FirstAxis(16, 4)).verdict == "sound"

@@ -97,7 +97,9 @@ def _takes_apart(run: Run, view: MarkedOp) -> bool:
     if len(before) == len(after) <= GROUPED:
         # tokens and features that change places, and are not transposed
         swapped = (after[0], after[2], after[1])
-        return len(before) == len({*before, 1} - {1}) == GROUPED and tuple(before) == swapped
+        # whole parts of features may be heads that stand beside the samples, or come back from there
+        is_part = max(before[2], after[2]) % min(before[2], after[2]) == 0
+        return len(before) == len({*before, 1} - {1}) == GROUPED and tuple(before) == swapped and not is_part
     f, heads = marks.arrays["f"], {run.sizes[name] for name in ("H", "Hkv") if name in run.sizes}
     has_heads = any(size in heads and not is_constant(f, axis) for axis, size in enumerate(before))
     if has_heads or len({*before}) < len(before) or prod(before[1:]) == prod(after[1:]):
