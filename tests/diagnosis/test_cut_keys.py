@@ -218,3 +218,42 @@ class FirstAxis(nn.Module):
 
 def test_heads_beside_samples_are_no_tokens_where_the_sizes_of_a_module_are_alike():
     assert hw.doctor(FirstAxis(16, 4)).verdict == "sound"
+
+
+ROLLING = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width, heads, window=8):
+        super().__init__()
+        self.heads, self.window = heads, window
+        self.qkv, self.o = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def spin(self, t, begin):
+        half = t.shape[-1] // 2
+        far = torch.arange(begin, begin + t.shape[2])[:, None] / 100 ** (torch.arange(half) / half)
+        a, b = t[..., :half], t[..., half:]
+        return torch.cat([a * far.cos() - b * far.sin(), b * far.cos() + a * far.sin()], dim=-1)
+
+    def forward(self, x, cache=None):
+        begin = 0 if cache is None else cache[2]
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        q, k, near = self.spin(q, begin), self.spin(k, begin), None
+        if cache is not None:
+            k, v = torch.cat([cache[0], k], dim=2), torch.cat([cache[1], v], dim=2)
+        else:
+            far = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+            near = (far >= 0) & (far < self.window)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=near)
+        kept = k[:, :, {cut}:], v[:, :, {cut}:]
+        return self.o(y.transpose(1, 2).flatten(2)), (*kept, begin + x.shape[1])
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("cut", "kinds"), [("-self.window", ["cache-window-wide"]), ("1 - self.window", [])], ids=["one more", "as many"]
+)
+def test_a_rolling_cache_leaves_room_for_the_token_that_comes(cut, kinds):
+    source = ROLLING.replace("{cut}", cut)
+    assert blamed_in(source) == [(kind, line_of(source, "kept = ")) for kind in kinds]

@@ -125,6 +125,7 @@ LAST = "true where a step was the last one of its episode"
     ("words", "count", "faults"),
     [
         (LAST, "done.long().cumsum(dim=1)", ["segment-end-moved"]),
+        (LAST, "done.cumsum(dim=1)", ["segment-end-moved"]),
         (LAST, "done.long().cumsum(dim=1) - done.long()", []),
         (LAST, "torch.cat([done[:, :1] & False, done[:, :-1]], dim=1).cumsum(dim=1)", []),
         ("true where a step is the first one of an episode", "done.long().cumsum(dim=1)", []),
@@ -135,7 +136,15 @@ LAST = "true where a step was the last one of its episode"
         ),
         ("the flags of the environment", "done.long().cumsum(dim=1)", []),
     ],
-    ids=["counted to the next", "taken away", "shifted", "at the first", "before the first", "nothing said"],
+    ids=[
+        "counted to the next",
+        "of truths",
+        "taken away",
+        "shifted",
+        "at the first",
+        "before the first",
+        "nothing said",
+    ],
 )
 def test_the_token_that_ends_a_segment_is_one_of_it(words, count, faults):
     source = SEGMENTS.replace("{words}", words).replace("{count}", count)

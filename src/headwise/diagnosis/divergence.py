@@ -12,7 +12,7 @@ from headwise.dataflow import Run
 from headwise.diagnosis.distance import distance
 from headwise.recording import Operation, TensorSeen
 
-__all__ = ["NEAR", "Divergence", "Left", "divergences", "of_hidden", "of_shorter"]
+__all__ = ["Divergence", "Left", "divergences", "of_hidden", "of_shorter"]
 
 NEAR = 1e-9
 # what sets hidden entries to a number

@@ -240,7 +240,7 @@ def is_pointwise(observation: Observation) -> bool:
         return False
     # as it is called, approximately or with a slope of its own
     arguments, options = path[places[0]].rules
-    made = path[places[0]].function(taken[0], *arguments[1:], **options)
+    made = path[places[0]].function(taken[0].clone(), *arguments[1:], **options)
     return _is_times(observation, torch.where(visible, made, 0.0))
 
 

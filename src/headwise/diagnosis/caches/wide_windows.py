@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from headwise.dataflow import Decoded, Decoder, MarkedOp
+from headwise.dataflow import Decoded, Decoder, MarkedOp, is_constant
 from headwise.diagnosis.caches.decoding_calls import in_call
 from headwise.diagnosis.caches.law import Breach, breach_of
 from headwise.diagnosis.repair import Repair
@@ -36,7 +36,9 @@ def _cut_axis(entry: MarkedOp) -> int | None:
         return None
     before, after = entry.inputs[0].shape, entry.outputs[0].shape
     cut = [at - len(before) for at, sizes in enumerate(zip(before, after, strict=False)) if sizes[0] > sizes[1] > 1]
-    return cut[0] if len(before) == len(after) and len(cut) == 1 else None
+    # features that are cut, as the halves of a rotation, are of the same token
+    is_of_tokens = len(before) == len(after) and len(cut) == 1 and not is_constant(marks.arrays["t"], cut[0])
+    return cut[0] if is_of_tokens else None
 
 
 def _kept(entry: MarkedOp) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwise.dataflow import Run
-from headwise.diagnosis.divergence import NEAR, Divergence, Left
+from headwise.diagnosis.divergence import Divergence, Left
 from headwise.recording import Operation
 from headwise.source import Span
 
@@ -39,7 +39,7 @@ def right_elsewhere(run: Run, again: Run, left: Left, place: Span) -> Span | Non
             a, b = (first.inputs[0].value, second.inputs[0].value) if first.last in POOLS else (a, b)
             pair = None if a is None or b is None else left(a, b)
             if a is not None and pair is not None:
-                calls[bool(a.abs().sum() - pair[0].abs().sum() <= NEAR)].append(first)
+                calls[bool((a != 0).sum() == (pair[0] != 0).sum())].append(first)
     wrong = [each.chain[-1] for each in calls[False] if each.chain]
     return wrong[0] if wrong and any(each.chain[-1:] != (wrong[0],) for each in calls[True]) else None
 

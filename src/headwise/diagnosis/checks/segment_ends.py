@@ -96,5 +96,5 @@ def _is_with_next(run: Run, place: int) -> bool:
 
 
 def _exclusive(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A running sum without the entry itself."""
-    return lambda x, *args, **options: function(x, *args, **options) - x
+    """A running sum without the entry itself, which may be true or false."""
+    return lambda x, *args, **options: function(x, *args, **options) - x.long()

@@ -195,10 +195,11 @@ def memories(run: Run) -> list[str]:
     attributes = [pair for module in run.target.modules() for pair in (*vars(module).items(), *module._buffers.items())]
     attributes = [pair for pair in attributes if MEMORIES.search(pair[0]) and not pair[0].startswith("_")]
     # a number that no call changes, as the width of a state, keeps nothing
-    fixed = _numbers(run.plan.build(run.sizes)) if any(isinstance(value, NUMBERS) for _, value in attributes) else {}
+    built = run.plan.build(run.sizes) if any(isinstance(value, NUMBERS) for _, value in attributes) else run.target
+    fixed = {} if built is run.target else _numbers(built)
     names = [name for name, value in attributes if not isinstance(value, NUMBERS) or fixed.get(name) != value]
-    built = [name for name, size in run.plan.init.items() if size not in WIDTHS]
-    return [*names, *(name for name in (*built, *run.plan.call) if MEMORIES.search(name))]
+    options = [name for name, size in run.plan.init.items() if size not in WIDTHS]
+    return [*names, *(name for name in (*options, *run.plan.call) if MEMORIES.search(name))]
 
 
 def _numbers(target: Any) -> dict[str, Any]:

@@ -13,9 +13,10 @@ WINDOW = Template("WINDOW", CACHED.text.replace(".tril(m - n)", ".tril(m - n).tr
 ROLLING = Template(
     "ROLLING",
     f"""{IMPORTS}{INIT}    def forward(self, x, past=None):
-        window = 3
+        window, allowed = 3, None
         q, k, v = (self.split(proj(x)) for proj in (self.q_proj, self.k_proj, self.v_proj))
-        allowed = None
+        if past is not None and x.shape[1] > 1:
+            raise ValueError("after a cache comes one token at a time")
         if past is not None:
             k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
         else:

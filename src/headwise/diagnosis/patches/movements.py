@@ -77,7 +77,9 @@ def without_own(code: Code, _: Suspect) -> Iterator[Edits]:
     """A running sum without the entry itself."""
     tensor = receiver(code.node) or next(iter(getattr(code.node, "args", [])), None)
     if tensor is not None:
-        yield (code.edit(code.node, code.alone(f"{code.of(code.node)} - {code.bracketed(tensor)}", code.node)),)
+        # what is true or false is not taken away
+        for own in (code.bracketed(tensor), f"{code.bracketed(tensor)}.long()"):
+            yield (code.edit(code.node, code.alone(f"{code.of(code.node)} - {own}", code.node)),)
 
 
 def repeated_blockwise(code: Code, _: Suspect, *, axis: int) -> Iterator[Edits]:
