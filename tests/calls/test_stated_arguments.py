@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from headwise.calls import find
+from headwise.calls import Named, Plan, find, other_lengths
 
 
 def plans_of(target):
@@ -310,3 +310,179 @@ class Placeholder(nn.Module):
 def test_a_vector_without_entries_is_built_and_a_matrix_without_is_not():
     plan = find(Placeholder, namespace={}).plans[0]
     assert all(plan.build(plan.sizes(probe)).make.weight.numel() for probe in (-1, 0, 1))
+
+
+class Pooled(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.ask, self.score = nn.Linear(width, 6), nn.Linear(6, 1)
+
+    def forward(self, x, lengths=None):
+        # x: (batch, tokens, width)
+        tokens = x.shape[-2]
+        scores = self.score(torch.tanh(self.ask(x))).squeeze(-1)
+        if lengths is not None:
+            counts = (lengths * tokens).round()
+            scores = scores.masked_fill(torch.arange(tokens) >= counts[:, None], float("-inf"))
+        return (scores.softmax(-1)[..., None] * x).sum(1)
+
+
+class Shared(Pooled):
+    """Pools tokens.
+
+    lengths : torch.Tensor
+        (batch,), relative to the longest sample of the batch.
+    """
+
+    def forward(self, x, lengths=None):
+        counts = None if lengths is None else torch.einsum("b,->b", lengths, torch.tensor(1.0))
+        return super().forward(x, counts)
+
+
+@pytest.mark.parametrize("kind", [Pooled, Shared])
+def test_lengths_that_are_multiplied_by_a_size_are_shares_of_it(kind):
+    masked = next(call for call in plans_of(kind) if "_mask" in call)
+    assert (masked["_mask"]["means"], masked["_mask"]["share"]) == ("lengths", True)
+
+
+class Nodes(nn.Module):
+    def __init__(self, width, edge_dim, heads):
+        super().__init__()
+        self.heads, self.qkv, self.edge = heads, nn.Linear(width, 3 * width), nn.Linear(edge_dim, heads)
+
+    def forward(self, h, e, adj):
+        """h: (B, N, width); e: (B, N, N, edge_dim); adj: (B, N, N) bool, True where j is a neighbour of i."""
+        B, N, _ = h.shape
+        q, k, v = self.qkv(h).view(B, N, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        s = q @ k.mT / q.shape[-1] ** 0.5 + self.edge(e).permute(0, 3, 1, 2)
+        return s.masked_fill(~adj[:, None], float("-inf")).softmax(-1) @ v
+
+
+def test_what_has_a_shape_is_a_tensor_whatever_it_is_called_and_edges_hide_what_has_none():
+    plan = find(Nodes, namespace={}).plans[0]
+    assert (plan.setting, plan.call["h"], plan.call["e"]) == ("self", ["B", "L", "D"], ["B", "L", "L", "edge_dim"])
+    assert plan.call["_mask"] == {"argument": "adj", "means": "attend", "shape": ["B", "L", "L"]}
+
+
+class Sides(nn.Module):
+    def __init__(self, c_in, per_head, heads, across=False):
+        super().__init__()
+        self.heads, self.across = heads, across
+        self.qkv, self.bias = nn.Linear(c_in, 3 * heads * per_head), nn.Linear(c_in, heads)
+
+    def forward(self, z, mask=None):
+        """z: [*, I, J, c_in], I == J; mask: [*, I, J], 1 for pairs that are there."""
+        mask = z.new_ones(z.shape[:-1]) if mask is None else mask
+        if self.across:
+            z, mask = z.transpose(-2, -3), mask.transpose(-1, -2)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(-2, -3) for t in self.qkv(z).chunk(3, dim=-1))
+        s = q @ k.mT / q.shape[-1] ** 0.5 + (mask - 1)[..., :, None, None, :] * 1e9
+        s = s + self.bias(z).movedim(-1, -3).unsqueeze(-4)
+        y = (s.softmax(-1) @ v).transpose(-2, -3).flatten(-2)
+        return y.transpose(-2, -3) if self.across else y
+
+
+@pytest.mark.parametrize("target", [Sides, Sides(16, 4, 2, across=True).eval()])
+@pytest.mark.parametrize("init", [None, {"c_in": 16, "per_head": 4, "heads": 2, "across": True}])
+def test_words_tell_the_shapes_of_a_module_too_and_of_what_is_declared_to_be_built(target, init):
+    if init is not None and not isinstance(target, type):
+        return
+    call = find(target, namespace={}, init=init).plans[0].call
+    assert [str(axis) for axis in call["z"]][:3] == ["B", "L", "L"]
+
+
+class Frames(nn.Module):
+    def __init__(self, width, max_frames):
+        super().__init__()
+        self.max_frames = max_frames
+        self.at, self.qkv = nn.Parameter(torch.zeros(max_frames, 1, width)), nn.Linear(width, 3 * width)
+
+    def forward(self, x):
+        """x: (batch, frames, patches, width)."""
+        frames = x.shape[1]
+        assert frames <= self.max_frames, "more frames than there are places"
+        q, k, v = self.qkv((x + self.at[:frames]).flatten(1, 2)).chunk(3, dim=-1)
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+def test_a_module_is_called_with_as_many_tokens_as_it_keeps_a_number_of():
+    found = find(Frames(12, 6).eval(), namespace={})
+    plan = found.plans[0]
+    assert plan.sizes(0)[plan.call["x"][1]] <= 6
+
+
+class PatchesOfFrames(nn.Module):
+    """Pools patches.
+
+    lengths: (batch,), the frames of each sample.
+    Uses relative positions elsewhere.
+    """
+
+    def __init__(self, width):
+        super().__init__()
+        self.ask, self.score = nn.Linear(width, 6), nn.Linear(6, 1)
+
+    def forward(self, x, lengths=None):
+        # x: (batch, frames, patches, width); lengths count frames
+        # relative places are added before
+        frames, patches = x.shape[1], x.shape[2]
+        flat = x.flatten(1, 2)
+        scores = self.score(torch.tanh(self.ask(flat))).squeeze(-1)
+        if lengths is not None:
+            real = lengths * patches
+            scores = scores.masked_fill(torch.arange(frames * patches) >= real[:, None], float("-inf"))
+        return (scores.softmax(-1)[..., None] * flat).sum(1)
+
+
+def test_lengths_beside_other_words_and_other_sizes_are_counts():
+    masked = [call["_mask"] for call in plans_of(PatchesOfFrames) if "_mask" in call]
+    assert masked
+    assert not any("share" in mask for mask in masked)
+
+
+class Grid(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.qkv = nn.Linear(width, 3 * width)
+
+    def forward(self, x, h, w):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        y = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        image = y.unflatten(1, (h, w))
+        w = image.mean(1)
+        return w.expand(w.shape) + y.mean(1, keepdim=True)
+
+
+def test_a_side_of_an_image_is_a_number_though_its_name_is_given_away_later():
+    call = plans_of(Grid)[0]
+    assert (call["h"], call["w"]) == ("h", "w")
+
+
+class Across(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.q, self.kv = nn.Linear(width, width), nn.Linear(width, 2 * width)
+
+    def forward(self, x, context):
+        k, v = self.kv(context).chunk(2, dim=-1)
+        return F.scaled_dot_product_attention(self.q(x), k, v)
+
+
+@pytest.mark.parametrize(("keys", "settings"), [("M", {"cross"}), ("S", {"cross"}), ("L", {"self"})])
+def test_keys_are_of_a_length_of_their_own_by_whatever_letter_they_are_declared(keys, settings):
+    call = {"x": ["B", "L", "D"], "context": ["B", keys, "D"]}
+    found = find(Across, namespace={}, call=call)
+    assert settings <= {plan.setting for plan in found.plans}
+    assert all(plan.setting == "self" for plan in found.plans) == (settings == {"self"})
+
+
+def test_other_lengths_are_multiples_of_what_divides_them_and_bind_what_is_made_of_them():
+    symbols = (
+        Named("B", "batch"), Named("h", "parameter"), Named("w", "parameter", times=4),
+        Named("L", "queries", equals="h*w"), Named("P", "parameter", equals="L+1"),
+    )  # fmt: skip
+    plan = Plan(None, "self", {}, {"x": ["B", "P", "D"]}, symbols)
+    sizes = {"B": 3, "h": 5, "w": 8, "L": 40, "P": 41, "D": 6}
+    assert other_lengths(plan, sizes, "shorter") == {"B": 2, "h": 2, "w": 4, "L": 8, "P": 9, "D": 6}
+    assert other_lengths(plan, sizes, "longer") == {"B": 5, "h": 6, "w": 12, "L": 72, "P": 73, "D": 6}
+    assert other_lengths(plan, {**sizes, "w": 4}, "shorter")["w"] == 4

@@ -43,3 +43,25 @@ class Plain(Bucketed):
 @pytest.mark.parametrize(("kind", "faults"), [(Bucketed, []), (Plain, ["scale-missing"])])
 def test_a_call_with_two_inputs_leaves_the_table_of_distances_unread(kind, faults):
     assert [fault.kind for fault in hw.doctor(kind).faults] == faults
+
+
+class FromTheEnd(Bucketed):
+    """Queries lie at the end of the keys, of which a mask tells the real ones.
+
+    mask: (batch, keys) bool, True = attend.
+    """
+
+    def forward(self, hidden_states, mask=None, key_value_states=None):
+        memory = hidden_states if key_value_states is None else key_value_states
+        q, k, v = self.split(self.q(hidden_states)), self.split(self.k(memory)), self.split(self.v(memory))
+        queries, keys = q.shape[2], k.shape[2]
+        distance = (arange(keys - queries, keys)[:, None] - arange(keys)).clamp(-15, 15) + 15
+        scores = q @ k.transpose(-2, -1) + self.bias(distance).permute(2, 0, 1)
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None, None], -1e4)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+def test_places_that_are_counted_from_the_last_key_see_no_padding():
+    report = hw.doctor(FromTheEnd)
+    assert (report.verdict, [fault.kind for fault in report.faults]) == ("sound", [])

@@ -45,3 +45,20 @@ def test_heads_that_learned_numbers_mix_are_sound_with_a_bias_too(made, body):
 ])  # fmt: skip
 def test_what_else_is_added_to_weights_follows_no_design(made, body):
     assert found_in(HEAD + attend(made, body)).verdict != "sound"
+
+
+# two maps that are subtracted, of which the second takes the more
+LESS = """
+s = q @ k.mT * self.part ** -0.5
+hidden = ~keep[:, None, None]
+w = s.masked_fill(hidden, torch.finfo(s.dtype).min).softmax(-1){late}
+w = w.view(n, -1, 2, long, long)
+v = v.reshape(n, -1, 2, long, self.part)[:, :, 0]
+y = ((w[:, :, 0] - 0.9 * w[:, :, 1]) @ v).repeat_interleave(2, dim=1)
+"""
+
+
+@pytest.mark.parametrize("late", ["", ".masked_fill(hidden, 0.0)"])
+def test_weights_below_zero_of_keys_that_are_seen_are_no_fill_that_came_late(late):
+    found = found_in(HEAD + attend("", LESS.format(late=late), given="keep"), init={"width": 32, "num_heads": 4})
+    assert [fault.kind for fault in found.faults] == []

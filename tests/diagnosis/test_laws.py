@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from headwise.calls import Plan
 from headwise.diagnosis.checks.side_effects import left_over
 from tests.diagnosis.mutants import diagnosis
 from tests.diagnosis.operators import Host
@@ -170,9 +171,9 @@ def test_what_only_looks_like_a_broken_law_is_no_fault(case):
 )
 def test_a_second_call_that_gives_no_number_where_the_first_did_gives_another_output(first, second, kinds):
     def given(value):
-        record, plan = SimpleNamespace(failure=None), SimpleNamespace(init={}, call={})
+        record, plan = SimpleNamespace(failure=None), Plan(None, "self", {}, {}, ())
         return SimpleNamespace(
-            output=torch.tensor([0.5, value]), record=record, failure=None, seen=(), target=None, plan=plan
+            output=torch.tensor([0.5, value]), record=record, failure=None, seen=(), target=None, plan=plan, sizes={}
         )
 
     found, _ = left_over(given(first), lambda **_: given(second))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.written import HEAD, blamed_in, found_in, marked
+from tests.diagnosis.written import HEAD, blamed_in, found_in, line_of, marked
 
 SEEDS = (
     HEAD
@@ -245,3 +245,77 @@ class Attend(nn.Module):
 )
 def test_what_is_normalised_before_it_is_projected_has_the_scale_of_others(scale, kinds):
     assert [kind for kind, _ in blamed_in(NORMED.format(scale=scale))] == kinds
+
+
+LAST_STATES = (
+    HEAD
+    + """
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+
+class Attend(nn.Module):
+    def __init__(self, words=30, width=12, hidden=10):
+        super().__init__()
+        self.words = nn.Embedding(words, width, padding_idx=0)
+        self.read = nn.LSTM(width, hidden, bidirectional=True, batch_first=True)
+        self.ask = nn.Linear(2 * hidden, 2 * hidden)
+
+    def forward(self, ids, lengths):
+        # ids: (batch, seq), lengths: (batch,)
+        long = ids.shape[1]
+        packed = pack_padded_sequence(self.words(ids), lengths, batch_first=True, enforce_sorted=False)
+        out, (last, _) = self.read(packed)
+        out = pad_packed_sequence(out, batch_first=True, total_length=long)[0]
+        q = self.ask({joined}){mark}
+        s = torch.bmm(out, q.unsqueeze(2)).squeeze(2) / out.shape[-1] ** 0.5
+        s = s.masked_fill(torch.arange(long) >= lengths[:, None], {fill}){late}
+        return torch.bmm(s.softmax(-1)[:, None], out)[:, 0]
+"""
+)
+JOINED = "torch.cat((last[0], last[1]), dim=-1)"
+
+
+def test_the_last_states_of_a_recurrent_layer_are_examined():
+    found = found_in(LAST_STATES.format(joined=JOINED, mark="", fill="-1e4", late=""))
+    assert (found.verdict, found.examined["mask"]) == ("sound", "lengths: lengths")
+
+
+def test_faults_of_last_states_are_found():
+    view = LAST_STATES.format(joined="last.reshape(ids.shape[0], -1)", mark="  # <-", fill="-1e4", late="")
+    assert blamed_in(view) == marked(view, "tokens-regrouped")
+    # what is padded again holds zeros, of no token, which take a part of the weights here
+    weak = LAST_STATES.format(joined=JOINED, mark="", fill="1e-9", late="")
+    assert blamed_in(weak) == [("padding-pooled", line_of(weak, "return"))]
+
+
+BEGUN = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, vocab, emb_dim, enc_dim, dec_dim, attn_dim):
+        super().__init__()
+        self.words, self.begin = nn.Embedding(vocab, emb_dim), nn.Linear(enc_dim, dec_dim)
+        self.ask, self.match = nn.Linear(dec_dim, attn_dim, bias=False), nn.Linear(enc_dim, attn_dim)
+        self.weigh = nn.Linear(attn_dim, 1, bias=False)
+        self.step, self.out = nn.GRUCell(emb_dim + enc_dim, dec_dim), nn.Linear(dec_dim, vocab)
+
+    def forward(self, ids, memory, mask):
+        # ids: (batch, steps); memory: (batch, tokens, enc_dim); mask: (batch, tokens), True for real tokens
+        there = mask.unsqueeze(-1).to(memory.dtype)
+        state = torch.tanh(self.begin((memory * there).sum(1) / there.sum(1).clamp(min=1)))
+        out = []
+        for word in self.words(ids).unbind(1):
+            energy = self.weigh(torch.tanh(self.ask(state)[:, None] + self.match(memory))).squeeze(-1)
+            weights = energy.masked_fill({hidden}, float("-inf")).softmax(-1){mark}
+            context = (weights[..., None] * memory).sum(1)
+            state = self.step(torch.cat((word, context), dim=-1), state)
+            out.append(self.out(state))
+        return torch.stack(out, dim=1)
+"""
+)
+
+
+def test_a_decoder_that_begins_with_the_mean_of_its_memory_is_examined():
+    assert found_in(BEGUN.format(hidden="~mask", mark="")).verdict == "sound"
+    source = BEGUN.format(hidden="mask", mark="  # <-")
+    assert blamed_in(source) == marked(source, "mask-inverted")

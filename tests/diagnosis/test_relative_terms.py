@@ -106,3 +106,34 @@ def test_a_table_that_a_call_is_given_is_shifted_to_its_own_pairs():
     assert found_in(HEAD + GIVEN.format(sides="(1, 0)")).verdict == "sound"
     source = HEAD + GIVEN.format(sides="(0, 1)")
     assert blamed_in(source) == [("relative-shift-wrong", line_of(source, "wide = "))]
+
+
+EDGES = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width, edge_dim, heads):
+        super().__init__()
+        self.heads, self.part = heads, width // heads
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.score, self.value = nn.Linear(edge_dim, heads, bias=False), nn.Linear(edge_dim, width, bias=False)
+
+    def forward(self, h, edges, adj):
+        # h: (B, N, width); edges: (B, N, N, edge_dim); adj: (B, N, N) bool, True where i listens to j
+        B, N, _ = h.shape
+        q, k, v = self.qkv(h).view(B, N, 3, self.heads, self.part).unbind(2)
+        of_edges = self.value(edges).view(B, N, N, self.heads, self.part)
+        s = torch.einsum("bihd,bjhd->bijh", q, k) * self.part ** -0.5 + self.score(edges)
+        hidden = ~adj[..., None]
+        w = s.masked_fill(hidden, torch.finfo(s.dtype).min).softmax(dim={axis}).masked_fill(hidden, 0.0){mark}
+        y = torch.einsum("bijh,bjhd->bihd", w, v) + torch.einsum("bijh,bijhd->bihd", w, of_edges)
+        return self.out(y.flatten(2))
+"""
+)
+
+
+def test_an_edge_has_a_value_of_its_own_beside_that_of_its_node():
+    found = found_in(EDGES.format(axis=2, mark=""))
+    assert (found.verdict, found.examined["mask"]) == ("sound", "adj: attend")
+    wrong = EDGES.format(axis=1, mark="  # <-")
+    assert ("softmax-axis", line_of(wrong, "# <-")) in blamed_in(wrong)

@@ -125,5 +125,6 @@ def test_what_follows_from_a_run_is_found_once_for_all_that_ask_for_the_run(plan
 def test_a_diagnosis_makes_no_more_runs_than_it_needs(made):
     assert doctor(Textbook).verdict == "sound"
     # each of the four plans and each check made its own: more than 100; that of a width that no head divides, one of
-    # them, was made past the memory, and not counted; four are second calls with masks of one shape
-    assert len(made) <= 75
+    # them, was made past the memory, and not counted; four are second calls with masks of one shape, six are calls
+    # after others with fewer and with more tokens
+    assert len(made) <= 81

@@ -173,3 +173,43 @@ def test_of_two_inputs_the_one_whose_tokens_are_told_looks_back_only(tmp_path):
     lines = [line for line in CAPTIONS.splitlines() if "later = " not in line]
     source = "\n".join(lines).replace("attn_mask=later, ", "")
     assert blamed(source) == [("causal-missing", line_of(source, "self.say(x"))]
+
+
+JOINT = """import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Joint(nn.Module):
+    def __init__(self, width, other, heads):
+        super().__init__()
+        self.heads = heads
+        self.image, self.text = nn.Linear(width, 3 * width), nn.Linear(other, 3 * width)
+        self.to_image, self.to_text = nn.Linear(width, width), nn.Linear(width, other)
+
+    def parts(self, t):
+        return t.unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+
+    def forward(self, image, text):
+        # image: (batch, patches, width); text: (batch, words, other)
+        q, k, v = torch.cat((self.parts(self.text(text)), self.parts(self.image(image))), dim=3)
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        {cut}
+        return self.to_image(seen), self.to_text(read)
+"""
+
+
+@pytest.mark.parametrize(
+    ("cut", "is_right"),
+    [
+        ("read, seen = y.split([text.shape[1], image.shape[1]], dim=1)", True),
+        ("read, seen = y[:, : text.shape[1]], y[:, text.shape[1] :]", True),
+        # one token of all, and the others
+        ("read, seen = y[:, :1], y[:, 1:]", True),
+        ("seen, read = y.split([image.shape[1], text.shape[1]], dim=1)", False),
+        ("seen, read = y[:, : image.shape[1]], y[:, image.shape[1] :]", False),
+    ],
+)
+def test_joined_streams_are_cut_apart_where_they_were_joined(cut, is_right):
+    source = JOINT.replace("{cut}", cut)
+    assert blamed_in(source, "Joint") == ([] if is_right else [("streams-swapped", line_of(source, cut))])

@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from headwise.source import nodes_of
+from headwise.source import assigned_pairs, nodes_of
 
 __all__ = [
+    "aliases",
     "asked",
+    "entry_of",
     "last",
     "orders",
     "places",
@@ -25,6 +27,7 @@ __all__ = [
     "says_batch_second",
     "says_share",
     "says_transposed",
+    "times_size",
     "widened",
 ]
 
@@ -65,6 +68,17 @@ DOCUMENT = ('"""', "'''", 'r"""')
 def last(node: ast.AST) -> str:
     """The last word of `d_model`, `self.d_model` or `config.d_model`."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Names that hold what a parameter or a config gave, `self.width = config.d_model`: those of attributes last."""
+    nodes = [node for node in nodes_of(tree) if isinstance(node, ast.Assign)]
+    # of what is unpacked no name holds the whole
+    nodes = [node for node in nodes if isinstance(node.value, ast.Tuple) or not isinstance(node.targets[0], ast.Tuple)]
+    pairs = [(name, value) for node in nodes for name, value in assigned_pairs(node)]
+    for name, value in sorted(pairs, key=lambda pair: isinstance(pair[0], ast.Attribute)):
+        if last(name) and last(value) and last(name) != last(value):
+            yield last(name), last(value)
 
 
 def asked(tree: ast.AST) -> Iterator[str]:
@@ -108,15 +122,21 @@ def _of_asked_rank(tree: ast.AST) -> Iterator[int]:
 def places(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
     """Single axes that are given a name: `bsz = x.size(1)`, `T, B = x.shape[0], x.shape[1]`."""
     for node in nodes_of(tree):
-        if not isinstance(node, ast.Assign):
-            continue
-        names, values = node.targets[:1], [node.value]
-        if isinstance(names[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
-            names, values = names[0].elts, node.value.elts
-        for name, value in zip(names, values, strict=False):
+        for name, value in assigned_pairs(node) if isinstance(node, ast.Assign) else ():
             of, at = _axis_of(value)
             if of and at >= 0 and last(name):
                 yield of, at, last(name)
+
+
+def times_size(tree: ast.AST) -> Iterator[str]:
+    """Names that are multiplied by what `arange` counts to, as `lengths * x.shape[1]`, which are shares of it."""
+    calls = [node for node in nodes_of(tree) if isinstance(node, ast.Call) and last(node.func) == "arange"]
+    counted = {ast.unparse(call.args[0]) for call in calls if len(call.args) == 1}
+    for node in nodes_of(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            for one, other in ((node.left, node.right), (node.right, node.left)):
+                if last(one) and ast.unparse(other) in counted:
+                    yield last(one)
 
 
 def widened(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -176,9 +196,28 @@ def says_transposed(target: Any, name: str, order: Sequence[str]) -> bool:
 
 
 def says_share(target: Any, name: str) -> bool:
-    """Whether the words of a class or a function say of lengths that they are shares of the longest."""
+    """Whether the words of a class or a function say of lengths that they are shares of the longest: on a line with
+    their name, or in their entry of a docstring.
+    """
     lines = _words_of(target).splitlines()
-    return any(SHARE.search(line) and re.search(rf"\b{re.escape(name)}\b", line) for line in lines)
+    named = [line for line in lines if re.search(rf"\b{re.escape(name)}\b", line)]
+    return any(SHARE.search(line) for line in (*named, *entry_of(lines, name)))
+
+
+def entry_of(lines: Sequence[str], name: str) -> list[str]:
+    """The lines of the entry of an argument in a docstring: the one that begins with its name, and those below it that
+    are indented further.
+    """
+    out, depth = list[str](), -1
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if re.match(rf"\s*[`*]*{re.escape(name)}\b", line):
+            out, depth = [*out, line], indent
+        elif depth >= 0 and line.strip() and indent > depth:
+            out.append(line)
+        else:
+            depth = -1
+    return out
 
 
 def says_batch_first(target: Any) -> bool:

@@ -29,6 +29,9 @@ RECURRENT: Mapping[str, str] = {
 
 # what an argument is by a name that others use for something else
 AMBIGUOUS = ("", "adjacency", "flag")
+# what is a number by its name, and what is asked of a tensor
+NUMBERS = frozenset({"heads", "rows", "columns"})
+ASKED = frozenset({"shape", "size", "ndim"})
 # what entries of a mask are compared with
 TRUTHS = {"0", "1"}
 # what gives a tensor a further axis
@@ -60,6 +63,7 @@ def arguments_of(
     uses = {
         **_called_or_unpacked(owner, written_function, (*keys, *unknown)),
         **_uses(owner, written_function, unknown),
+        **_tensors(owner, written_function, tuple(each.name for each in every if call_role(each.name) in NUMBERS)),
     }
     uses = {**uses, **{name: use for name, use in _states(owner) if any(each.name == name for each in every)}}
     if every and uses.get(every[0].name):
@@ -118,6 +122,22 @@ def _called_or_unpacked(owner: Any, function: Callable[..., Any], names: tuple[s
                if isinstance(node, ast.Starred) and isinstance(node.value, ast.Name)}  # fmt: skip
     called = {call.func.id for call in calls if isinstance(call.func, ast.Name)}
     return {name: "function" if name in called else "pair" for name in names if name in starred | called}
+
+
+@lru_cache(maxsize=256)
+def _tensors(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> Mapping[str, str]:
+    """Parameters that are tensors although they are called as numbers are, as the features `h` of the nodes of a graph:
+    their shape is asked for.
+    """
+    tree = _tree_of(function, written(owner, {}) if names and inspect.isfunction(function) else [])
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)] if tree is not None else []
+    asked = {node.value.id for node in nodes if node.attr in ASKED and isinstance(node.value, ast.Name)}
+    stored = (
+        [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+        if tree
+        else []
+    )
+    return {name: "" for name in names if name in asked and name not in stored}
 
 
 @lru_cache(maxsize=256)

@@ -125,7 +125,7 @@ class Bench:
             if numbered is None:
                 return
             plan = numbered
-        if is_cross and call.get(roles.key) == call.get(roles.query) and (wish.call or wish.numbers):
+        if is_cross and (wish.call or wish.numbers) and self._are_alike(call):
             # what is declared has keys as many as queries
             return
         if not self.is_masked:
@@ -133,6 +133,12 @@ class Bench:
         # code may need a mask although it has a default
         for mask in wish.masks(plan):
             yield self.renamed(replace(plan, call={**plan.call, "_mask": mask}, mask=wish.masked))
+
+    def _are_alike(self, call: Mapping[str, Any]) -> bool:
+        """Whether the keys of a call lie along axes of the queries alone."""
+        queries, keys = call.get(self.roles.query), call.get(self.roles.key)
+        are_said = self.roles.key in self.wish.call and isinstance(queries, list) and isinstance(keys, list)
+        return {*keys[:-1]} <= {*queries[:-1]} if are_said and queries and keys else bool(keys == queries)
 
     def _numbered(
         self, draft: Draft, plan: Plan, call: Mapping[str, Any], inputs: tuple[str, ...], *, is_cross: bool

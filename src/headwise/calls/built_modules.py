@@ -11,9 +11,10 @@ from torch import nn
 
 from headwise.calls.plan import Named
 from headwise.calls.roles import init_role
+from headwise.calls.signature import parameters
 from headwise.calls.symbols import LEGEND, LETTERS
 
-__all__ = ["copied", "fixed_sizes", "own_lengths"]
+__all__ = ["copied", "fixed_sizes", "own_lengths", "own_numbers"]
 
 LONGEST_LENGTH = 300
 # a module with more numbers than this is tried itself, not a copy of it
@@ -64,3 +65,11 @@ def fixed_sizes(target: Any) -> dict[str, Named]:
     if "d" not in out and "H" in out and "D" in out:
         out["d"] = replace(LEGEND["d"], fixed=(out["D"].fixed or 0) // max(out["H"].fixed or 1, 1))
     return out
+
+
+def own_numbers(target: Any) -> dict[str, int]:
+    """The sizes that a module that is at hand keeps under the names by which its constructor takes them."""
+    if isinstance(target, type) or not isinstance(target, nn.Module):
+        return {}
+    names = {parameter.name for parameter in parameters(type(target))}
+    return {name: value for name, value in vars(target).items() if name in names and type(value) is int and value > 1}

@@ -11,7 +11,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from headwise.calls.argument_axes import entry_of
 from headwise.calls.argument_use import role_of
+from headwise.calls.built_modules import own_numbers
 from headwise.calls.constructor_arguments import Draft, drafts
 from headwise.calls.documented_numbers import WIDE, counts, numbered, truths_of
 from headwise.calls.embedded_arguments import embedded
@@ -29,7 +31,7 @@ from headwise.calls.shape_words import (
     shapes_in,
 )
 from headwise.calls.source_hints import Reading
-from headwise.source import meaning_of
+from headwise.source import meaning_of, ones_of
 
 __all__ = ["HEADS", "INPUTS", "SIDES", "WIDTH", "docstring_axes", "documented_calls"]
 
@@ -96,7 +98,7 @@ def documented_calls(
     needed = [name for name in every if name in axes]
     if not needed or needed[0] != every[0] or len(needed) < min(len(every), FEWEST):
         return
-    shapes = _symbols(_equalised(axes, text), built, reading)
+    shapes = _symbols(_equalised(axes, text), built, reading, own_numbers(target))
     roles = {each.name: role_of(each) for each in called}
     for names in dict.fromkeys((tuple(name for name in roles if name in axes), tuple(needed))):
         looked_up = embedded({tree.name: tree for _, tree in reversed(written(target, {}))}, "forward", names)
@@ -104,7 +106,8 @@ def documented_calls(
         counted, truths = counts(text, [name for name in numbers if shapes.get(name) == ["B"]]), truths_of(text, names)
         # one number for each sample that is no length says nothing of tokens
         bare = {name for name in numbers - counted if shapes[name] == ["B"] and roles[name] == "mask"}
-        spoken = {name for name, role in roles.items() if role in ("mask", "lengths")} | counted
+        spoken = {name for name, role in roles.items() if role in ("mask", "lengths", "adjacency")} | counted
+        spoken |= {name for name in truths if shapes[name] == ["B", "L"] and _is_mask(text, name)}
         masked = [name for name in names if name in spoken - bare]
         for call in _calls_with(target, {name: shapes[name] for name in names}, masked, counted, reading):
             shaped = {name for name, value in call.items() if isinstance(value, list)}
@@ -156,16 +159,16 @@ def _calls_with(
 
 
 def _symbols(
-    axes: Mapping[str, Sequence[str]], built: Sequence[inspect.Parameter], reading: Reading | None
+    axes: Mapping[str, Sequence[str]], built: Sequence[inspect.Parameter], reading: Reading | None, own: dict[str, int]
 ) -> dict[str, list[Any]]:
-    """The shapes in symbols and numbers. An axis that has the name of a parameter is of the size that it is given."""
+    """The shapes in symbols and numbers. An axis that has the name of a parameter is of the size that it is given; of a
+    module that is at hand, of the number of an attribute. own: these.
+    """
     words = {part.lower() for parts in axes.values() for part in parts}
     batch = _batch_words(axes, words)
     draft = next(iter(drafts(built, reading or Reading())), Draft({}))
-    given = {
-        **{parameter.name: parameter.default for parameter in built if type(parameter.default) is int},
-        **draft.init,
-    }
+    defaults = {parameter.name: parameter.default for parameter in built if type(parameter.default) is int}
+    given = {**defaults, **own, **draft.init}
     width = draft.symbols["D"].equals if "D" in draft.symbols else ""
     inputs = [parts for name, parts in axes.items() if call_role(name) in ("", *INPUTS)]
     inner = _inner(axes)
@@ -265,6 +268,11 @@ def _size_of(part: str, given: Mapping[str, Any]) -> Any:
     """
     size = given.get(part, given.get(part.lower()) if len(part) > 1 else None)
     return size if type(size) is int or isinstance(size, str) else None
+
+
+def _is_mask(text: str, name: str) -> bool:
+    """Whether words say of an argument itself which tokens are real, and which are padding."""
+    return bool(ones_of(entry_of(text.splitlines(), name)))
 
 
 def _means(target: Any, name: str, reading: Reading | None, *, is_counted: bool) -> list[dict[str, Any]]:

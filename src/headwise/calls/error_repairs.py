@@ -45,6 +45,8 @@ SIZES = re.compile(
     r"must match|must (?:be )?equal|Expected size|should be the same|doesn't match|does not match|Wrong shape"
     r"|Shape mismatch|not broadcast|size mismatch|cannot be multiplied|Incompatible"
 )
+# what is cut into parts of given sizes, and their sizes
+PARTED = re.compile(r"sum exactly to (\d+) .*split_sizes=\[([\d, ]+)\]")
 # what a product of two even sizes is divided by
 HALVES = (2, 4)
 # so many masks are tried for one argument
@@ -89,6 +91,8 @@ def lessons(
         shape = [int(word) for word in match[1].split(",")]
         yield from narrowed(plan, shape, sizes)
         yield from reshaped(plan, shape, int(match[2]), sizes)
+    if match := PARTED.search(text):
+        yield from tied(plan, [int(match[1]), sum(map(int, match[2].split(",")))], sizes)
     numbers = [int(word) for word in re.findall(r"\d+", text)]
     if SIZES.search(text):
         yield from narrowed(plan, numbers, sizes)

@@ -19,11 +19,12 @@ from headwise.calls.plan import Named
 from headwise.calls.request import Wish
 from headwise.calls.roles import init_role
 from headwise.calls.signature import callee, parameters
+from headwise.calls.size_bindings import is_number
 from headwise.calls.source_hints import Reading
-from headwise.calls.symbols import LEGEND, LETTERS
+from headwise.calls.symbols import LEGEND, LETTERS, MORE
 from headwise.calls.user_values import Given, checked_call, checked_init
 
-__all__ = ["is_small", "spelled", "used", "usual"]
+__all__ = ["at_defaults", "is_small", "spelled", "used", "usual"]
 
 # what makes a tensor of a shape, and what gives back what it is called on
 MAKERS = frozenset({"rand", "randn", "zeros", "ones", "empty", "randint", "Tensor", "FloatTensor", "normal"})
@@ -253,6 +254,24 @@ def spelled(init: Given, call: Given) -> Wish:
 def _is_size(name: str, value: Any) -> bool:
     """Whether what a parameter is given is a size: one alone is most often none."""
     return type(value) is int and (value > 1 or init_role(name) in LETTERS)
+
+
+def at_defaults(built: Sequence[inspect.Parameter], cross: bool | None) -> Wish | None:
+    """The sizes that a constructor has by default, where one of them is the height and width of an image: they go
+    together. None: none is.
+    """
+    pairs = [param for param in built if isinstance(param.default, tuple | list) and len(param.default) == len("hw")]
+    if len(pairs) != 1 or not all(map(is_number, pairs[0].default)):
+        return None
+    height, width = pairs[0].default
+    fixed = {"L": height * width, "h": height, "w": width}
+    symbols = {name: replace({**LEGEND, **MORE}[name], fixed=size) for name, size in fixed.items()}
+    numbers = {
+        parameter.name: parameter.default
+        for parameter in built
+        if is_number(parameter.default) and init_role(parameter.name) not in LETTERS
+    }
+    return Wish({**numbers, pairs[0].name: pairs[0].default}, symbols=symbols, cross=cross)
 
 
 def usual(built: Sequence[inspect.Parameter], reading: Reading) -> Iterator[Wish]:

@@ -15,7 +15,7 @@ from headwise.calls.argument_use import role_of
 from headwise.calls.built_modules import copied, fixed_sizes, own_lengths
 from headwise.calls.code_errors import is_of_code
 from headwise.calls.documented_axes import documented_calls
-from headwise.calls.file_usage import is_small, spelled, used, usual
+from headwise.calls.file_usage import at_defaults, is_small, spelled, used, usual
 from headwise.calls.plan import Named, Plan
 from headwise.calls.request import Found, Wish
 from headwise.calls.roles import init_role
@@ -69,12 +69,12 @@ def find(
     tried_on, failures, has_nan, budget = copied(target), tuple[Tried, ...](), False, Budget(work)
     ways = _first_ways(list(_wishes(*declared, cross)), any(documented_calls(target, called, built, reading)))
     second, unfit, is_owed = None, None, False
-    for wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross)):
+    for wish, longest in chain(ways, _resorts(target, namespace, reading, (built, called), cross, declared[0])):
         is_last = longest < LONGEST
         # what words say never comes too late, nor do they leave nothing to what comes after them
         is_owed, is_after = is_last and bool(wish.call), is_owed and not wish.call
         budget = Budget(max(budget.left, min(work, LEARNING))) if is_after else budget
-        if is_last and (init or call or not _may_run(failures)):
+        if is_last and (call or not _may_run(failures)):
             break
         if (is_last and budget.is_over and not is_owed) or _is_idle(wish, failures, unfit):
             continue
@@ -135,7 +135,7 @@ def _any_of(failures: tuple[Tried, ...], target: Any) -> tuple[Tried, ...]:
 def _first_ways(wishes: Sequence[Wish], is_documented: bool) -> Iterator[tuple[Wish, int]]:
     """What is searched first. is_documented: what words say of shapes comes before what errors tell."""
     for wish in wishes:
-        is_free = not wish.call and not wish.init and not wish.numbers
+        is_free = not wish.call and not wish.numbers.call
         yield replace(wish, learns=not is_documented or not is_free), LONGEST
 
 
@@ -199,11 +199,18 @@ def _resorts(
     reading: Reading,
     signatures: tuple[list[inspect.Parameter], list[inspect.Parameter]],
     cross: bool | None,
+    init: Given,
 ) -> Iterator[tuple[Wish, int]]:
-    """What is searched where nothing else runs: what the file itself does, and usual sizes."""
-    if isinstance(target, nn.Module):
-        return
+    """What is searched where nothing else runs: what words say, what the file itself does, and usual sizes. init: what
+    the person says of the constructor, beside which words alone are read, as they are of a module that is at hand.
+    """
+    is_built = isinstance(target, nn.Module)
     documented = list(documented_calls(target, signatures[1], signatures[0], reading))
+    if init.freed or init.kept or is_built:
+        for call in documented:
+            with contextlib.suppress(InputError):
+                yield from ((wish, SHORT) for wish in _wishes(init, checked_call(call, signatures[1]), cross))
+        return
     masks = {each.name for each in signatures[1] if role_of(each) == "mask"}
     for usage in used(target, namespace, *signatures):
         if documented and any(isinstance(value, list) for name, value in usage[1].freed.items() if name in masks):
@@ -214,7 +221,7 @@ def _resorts(
         more = [*wishes[1:2], replace(spelled(*usage), cross=cross), *wishes[2:]] if is_small(*usage) else []
         for wish in [*wishes[:1], *more]:
             yield wish, SHORT
-    sized, is_told = _at_defaults(signatures[0], cross), False
+    sized, is_told = at_defaults(signatures[0], cross), False
     for call in documented:
         given, is_told = (checked_init(None, signatures[0]), checked_call(call, signatures[1])), True
         # words may name an axis that no input has
@@ -231,24 +238,6 @@ def _resorts(
             yield replace(wish, cross=cross), SHORT
     if is_told:
         yield Wish(cross=cross), LEARNING
-
-
-def _at_defaults(built: Sequence[inspect.Parameter], cross: bool | None) -> Wish | None:
-    """The sizes that a constructor has by default, where one of them is the height and width of an image: they go
-    together. None: none is.
-    """
-    pairs = [param for param in built if isinstance(param.default, tuple | list) and len(param.default) == len("hw")]
-    if len(pairs) != 1 or not all(map(is_number, pairs[0].default)):
-        return None
-    height, width = pairs[0].default
-    fixed = {"L": height * width, "h": height, "w": width}
-    symbols = {name: replace({**LEGEND, **MORE}[name], fixed=size) for name, size in fixed.items()}
-    numbers = {
-        parameter.name: parameter.default
-        for parameter in built
-        if is_number(parameter.default) and init_role(parameter.name) not in LETTERS
-    }
-    return Wish({**numbers, pairs[0].name: pairs[0].default}, symbols=symbols, cross=cross)
 
 
 def _refuse_uncallable(target: Any) -> None:

@@ -89,8 +89,14 @@ class Plan:
         derived = [each for each in self.symbols if each.equals]
         out = {each.name: each.fixed for each in self.symbols if each.fixed is not None}
         out.update(least_sizes(free, derived) if probe < 0 else probe_sizes(free, derived, probe))
-        for symbol in derived:
-            out[symbol.name] = evaluated(symbol.equals, out)
+        return self.bound(out)
+
+    def bound(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The sizes, with those of symbols that are bound to others computed from them."""
+        out = dict(sizes)
+        for symbol in self.symbols:
+            if symbol.equals:
+                out[symbol.name] = evaluated(symbol.equals, out)
         return out
 
     def build(self, sizes: Mapping[str, int], *, seed: int = 0) -> Any:

@@ -10,6 +10,7 @@ from math import lcm, prod
 from typing import Any
 
 from headwise.calls.bound_symbols import bound_to, expressions_of, free_of, inputs_of, with_times
+from headwise.calls.built_modules import own_numbers
 from headwise.calls.length_relations import halved_sides, multiples, strided_sides
 from headwise.calls.plan import Plan, evaluated
 from headwise.calls.roles import init_role
@@ -82,7 +83,7 @@ def tied(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Iterat
             yield replace(plan, symbols=tuple(replace(s, fixed=count) if s.name == name else s for s in plan.symbols))
     for symbol in (each for each in plan.symbols if each.equals and each.name in inputs_of(plan)):
         # beside the tokens of an image stand those of the class, and registers
-        more = [number - sizes[symbol.name] for number in numbers if sizes[symbol.name] in numbers]
+        more = [abs(number - sizes[symbol.name]) for number in numbers if sizes[symbol.name] in numbers]
         yield from (bound_to(plan, {symbol.name: f"{symbol.equals}+{each}"}) for each in more if 0 < each <= BESIDE)
     for name in (symbol for symbol in [*inputs, *built] if sizes[symbol] in numbers):
         for expression in expressions_of([*(built if name in inputs else inputs)]):
@@ -107,7 +108,7 @@ def squared(plan: Plan, numbers: Sequence[int], sizes: Mapping[str, int]) -> Ite
 
 def _counts(plan: Plan) -> set[int]:
     """How many entries the lists of sizes have that a class is built with, and tokens an image of these sizes, with a
-    class token or without; and the lengths that it has by default.
+    class token or without; and the lengths that it has by default, or that a module at hand keeps.
     """
     given = [value["_tuple"] for value in plan.init.values() if isinstance(value, Mapping) and "_tuple" in value]
     given += [value for value in plan.init.values() if isinstance(value, list)]
@@ -119,6 +120,7 @@ def _counts(plan: Plan) -> set[int]:
         param.default for param in own
         if type(param.default) is int and param.name not in plan.init and init_role(param.name) in ("length", "")
     }  # fmt: skip
+    lengths |= {size for name, size in own_numbers(plan.target).items() if init_role(name) in ("length", "")}
     return {len(value) for value in (*given, *defaults)} | lengths | areas
 
 

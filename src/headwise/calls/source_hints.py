@@ -136,7 +136,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         for name, at, axis in argument_axes.places(tree) if _is_called(function, target) else ():
             places.setdefault(name, {}).setdefault(at, axis)
         bound.extend(_bound(tree))
-    aliases = dict(pair for _, tree in trees for pair in _aliases(tree))
+    aliases = dict(pair for _, tree in trees for pair in argument_axes.aliases(tree))
     bound += [aliases[name] for name in bound if name in aliases]
     multiplied = {name for _, tree in trees for name in _multiplied(tree)}
     multiplied |= {aliases[name] for name in multiplied if name in aliases}
@@ -146,6 +146,8 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     means = meanings([tree for _, tree in sorted(trees, key=lambda each: not _is_called(each[0], target))], used)
     if str(getattr(target if isinstance(target, type) else type(target), "__module__", "")).startswith("torch.nn"):
         means = {"": Meaning("blocked")}
+    counts = dict(sorted(pair for _, tree in trees for pair in _counts(tree)))
+    counts = {aliases[name]: count for name, count in counts.items() if name in aliases} | counts
     numbers = {
         name: value
         for name, value in namespace.items()
@@ -153,7 +155,7 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     }
     return Reading(
         tuple(dict.fromkeys(bound)), attributes, orders, words, means, numbers,
-        dict(sorted(pair for _, tree in trees for pair in _counts(tree))) | width_divisors.counts_told(target),
+        counts | width_divisors.counts_told(target),
         frozenset(multiplied),
         next((name for _, tree in trees for name in _parts(tree)), ""),
         dict(sorted((pair for _, tree in trees for pair in compared_words(tree)), key=lambda choice: len(choice[1]))),
@@ -170,7 +172,8 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
         frozenset(argument.name for argument in own_arguments
                   if argument_axes.says_transposed(target, argument.name, orders.get(argument.name, ()))),
         dict(pair for function, tree in trees if _is_called(function, target) for pair in argument_axes.widened(tree)),
-        frozenset(argument.name for argument in own_arguments if argument_axes.says_share(target, argument.name)),
+        frozenset(argument.name for argument in own_arguments if argument_axes.says_share(target, argument.name))
+        | {name for function, tree in trees if _is_called(function, target) for name in argument_axes.times_size(tree)},
         frozenset(name for function, tree in trees if _is_own(function, target) for name in _letters(tree)),
         frozenset(name for _, tree in trees if tree.name == "__init__" for name in _bound(tree, by="patch")),
         frozenset(name for _, tree in trees for name in width_divisors.norm_groups(tree)),
@@ -226,14 +229,6 @@ def _is_letter(node: ast.BinOp) -> bool:
     """Whether what divides a width is called by one letter that says no more."""
     letter = last(node.right) if isinstance(node.op, ast.Mod | ast.FloorDiv) else ""
     return len(letter) == 1 and init_role(letter) in ("", "length") and init_role(last(node.left)) == "width"
-
-
-def _aliases(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Attributes that hold what a parameter or a config gave: `self.width = config.d_model`."""
-    for node in nodes_of(tree):
-        names = (last(node.targets[0]), last(node.value)) if isinstance(node, ast.Assign) else ("", "")
-        if all(names) and names[0] != names[1]:
-            yield names
 
 
 def _counts(tree: ast.AST) -> Iterator[tuple[str, int]]:

@@ -8,7 +8,7 @@ from headwise.lazy_names import lazy_names
 _HOME = {
     "ATTENTIONS": "propagation", "FAILURES": "propagation", "FRESH": "propagation", "JOINS": "propagation",
     "LAYERS": "propagation", "LEARNED": "provenance", "MULTIPLICATIONS": "summed_products",
-    "NOTHING": "attention_pattern", "SOFTMAXES": "attention",
+    "NOTHING": "attention_pattern", "SOFTMAXES": "marked_operations",
     "SUMS": "propagation", "TOTALS": "sums_over_tokens", "TRIANGLES": "propagation", "UNKNOWN": "expressions",
     "AttentionOps": "attention", "AttentionPattern": "attention_pattern", "Decoded": "decoder", "Decoder": "decoder",
     "DecodingStep": "decoder", "Einsum": "contractions", "Expressions": "expressions", "Follower": "provenance",
@@ -34,7 +34,6 @@ _HOME = {
 __all__ = list(_HOME)
 
 if TYPE_CHECKING:
-    from headwise.dataflow.attention import SOFTMAXES as SOFTMAXES
     from headwise.dataflow.attention import AttentionOps as AttentionOps
     from headwise.dataflow.attention import attentions as attentions
     from headwise.dataflow.attention import chain_of as chain_of
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.expressions import Expressions as Expressions
     from headwise.dataflow.float64 import readied as readied
     from headwise.dataflow.index_maps import is_movement as is_movement
+    from headwise.dataflow.marked_operations import SOFTMAXES as SOFTMAXES
     from headwise.dataflow.marked_operations import MarkedOp as MarkedOp
     from headwise.dataflow.product_provenance import looking as looking
     from headwise.dataflow.product_provenance import own_tokens as own_tokens

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.dataflow.contractions import is_constant
-from headwise.dataflow.marked_operations import MarkedOp
+from headwise.dataflow.marked_operations import SOFTMAXES, MarkedOp
 from headwise.dataflow.product_provenance import looking
 from headwise.dataflow.propagation import ATTENTIONS, LAYERS
 from headwise.dataflow.provenance import Marks, source_of
@@ -20,7 +20,6 @@ from headwise.recording import Rebound, Site
 
 __all__ = [
     "AttentionOps",
-    "SOFTMAXES",
     "attentions",
     "chain_of",
     "hidden_in_layer",
@@ -33,8 +32,6 @@ __all__ = [
     "value_of",
 ]
 
-# the operations that normalise scores, by torch's names
-SOFTMAXES = ("softmax", "log_softmax", "softmin", "_softmax")
 MASKS = ("attn_mask", "key_padding_mask")
 
 

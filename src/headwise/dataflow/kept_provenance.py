@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from headwise.dataflow.contractions import is_constant
-from headwise.dataflow.provenance import LOST, Marks, place_of, sample_of, source_of, token
+from headwise.dataflow.provenance import LOST, Marks, place_of, sample_of, source_of, token, tokens
 
 __all__ = [
     "as_complex",
@@ -18,6 +18,7 @@ __all__ = [
     "embedded",
     "fresh_features",
     "from_places",
+    "last_states",
     "packed",
     "pooled",
     "recurrent",
@@ -86,6 +87,25 @@ def recurrent(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
     if marks is None or marks.kind != "token":
         return LOST
     return Marks("token", {"t": marks.arrays["t"][..., :1].expand(shape), "f": torch.arange(shape[-1]).expand(shape)})
+
+
+def last_states(marks: Marks | None, shape: tuple[int, ...], is_first: bool, source: int) -> Marks:
+    """The marks of the last states of a recurrent layer, (layers, batch, features): one token for each batch element.
+
+    is_first: the batch is the first axis of the input; source: of these tokens. Of tokens that are packed those of the
+    first step come first, one of each batch element.
+    """
+    if marks is None or marks.kind != "token" or len(shape) != len(("layers", "batch", "features")):
+        return LOST
+    first = marks.arrays["t"][..., 0]
+    first = first if first.ndim == 1 else first.select(1 if is_first else 0, 0)
+    samples = sample_of(first[: shape[1]])
+    if len(samples) != shape[1] or bool((samples < 0).any()):
+        return LOST
+    states = tokens(shape, ("feature", "sample", "feature"), source)
+    return Marks(
+        "token", {**states.arrays, "t": token(source, samples.reshape(1, -1, 1), torch.tensor(0)).expand(shape)}
+    )
 
 
 def packed(function: Callable[..., Any], marks: Marks | None, args: tuple[Any, ...]) -> Marks:

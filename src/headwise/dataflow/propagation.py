@@ -26,7 +26,7 @@ from headwise.dataflow.kept_provenance import (
     summed,
 )
 from headwise.dataflow.learned_tokens import LearnedTokens
-from headwise.dataflow.marked_operations import LIKENED, NEW, SHAPED, MarkedOp, Replaced
+from headwise.dataflow.marked_operations import LIKENED, NEW, SHAPED, SOFTMAXES, MarkedOp, Replaced
 from headwise.dataflow.product_provenance import contracted, entrywise
 from headwise.dataflow.provenance import LOST, Marks, numbered
 from headwise.dataflow.summed_products import product_of, summed_product
@@ -177,8 +177,8 @@ class ProvenanceTracker:
         if last in LAYERS:
             return (fresh_features(input_marks[0], operation.outputs[0].shape), *([None] * (count - 1)))
         if last in RECURRENT:
-            # the other results are of the last token
-            return (recurrent(input_marks[0], operation.outputs[0].shape), *([LOST] * (count - 1)))
+            states = (LOST,) * (count - 1) if self.learned is None else self.learned.last_states(entry)
+            return (recurrent(input_marks[0], operation.outputs[0].shape), *states)
         if last in PACKS:
             return (packed(function, input_marks[0], entry.args), *([None] * (count - 1)))
         if last in FRESH:
@@ -199,7 +199,11 @@ class ProvenanceTracker:
             return (None,) * count
         if last in SUMS and count and tuple(operation.outputs[0].shape) != tuple(inputs[0].shape):
             before, after = tuple(inputs[0].shape), operation.outputs[0].shape
-            return (summed(input_marks[0], before, after, entry.args, entry.options),) * count
+            marks = summed(input_marks[0], before, after, entry.args, entry.options)
+            is_weighed = any(each.last in SOFTMAXES for each in self.ops)
+            if self.learned is not None and len(entry.outputs) == 1 and not is_weighed:
+                marks = self.learned.of_samples(entry, marks)
+            return (marks,) * count
         return tuple(entrywise(input_marks, tuple(tensor.shape)) for tensor in operation.outputs)
 
     def _attention(self, input_marks: tuple[Marks | None, ...], operation: Operation) -> Marks:

@@ -116,11 +116,15 @@ class Run:
     @property
     def output_marks(self) -> Marks | None:
         """The marks of the output; None: it has none."""
+        return None if self.output is None else self.marks_of_result(self.output)
+
+    def marks_of_result(self, result: Tensor) -> Marks | None:
+        """The marks of a tensor among what came out, by what gave it; None: it has none."""
         for entry in reversed(self.seen):
             for output, marks in zip(entry.outputs, entry.output_marks, strict=False):
-                if self.output is None or output.value is None or output.shape != tuple(self.output.shape):
+                if output.value is None or output.shape != tuple(result.shape):
                     continue
-                if torch.equal(output.value.nan_to_num(), self.output.detach().nan_to_num()):
+                if torch.equal(output.value.nan_to_num(), result.detach().nan_to_num()):
                     return marks
         return None
 
@@ -142,7 +146,8 @@ def _spans_of(recording: Record) -> frozenset[Span]:
 @dataclass(frozen=True)
 class Manner:
     """The options of a run. seed: of the inputs; luck: of random numbers in the run, None: as the inputs. earlier: the
-    seed of the inputs of a call before, None: it is the first. forgets: the state that this call left is restored.
+    seed of the inputs of a call before, None: it is the first; before: its sizes, (): the same. forgets: the state that
+    it left is restored.
     instance: the seed of random numbers while the target is built.
     """
 
@@ -150,6 +155,7 @@ class Manner:
     seed: int = 0
     luck: int | None = None
     earlier: int | None = None
+    before: tuple[tuple[str, int], ...] = ()
     forgets: bool = False
     instance: int = 0
     gradients: bool = False
@@ -242,7 +248,7 @@ def _called_before(plan: Plan, target: Any, sizes: Mapping[str, int], manner: Ma
         _called(plan, target, sizes, 0, manner.dtype)
     if manner.earlier is not None:
         forget = as_it_is(target) if manner.forgets and isinstance(target, nn.Module) else None
-        _called(plan, target, sizes, manner.earlier, manner.dtype)
+        _called(plan, target, dict(manner.before) or sizes, manner.earlier, manner.dtype)
         if forget is not None:
             forget()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwise.dataflow.attention import SOFTMAXES, chain_of, is_scores, operand_marks
+from headwise.dataflow.attention import chain_of, is_scores, operand_marks
 from headwise.dataflow.contractions import is_constant
-from headwise.dataflow.marked_operations import MarkedOp
+from headwise.dataflow.marked_operations import SOFTMAXES, MarkedOp
 from headwise.dataflow.runner import Run
 from headwise.dataflow.sums_over_tokens import TokenSum, downstream, reader, token_sums
 

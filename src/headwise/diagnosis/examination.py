@@ -13,7 +13,7 @@ import torch
 from headwise.calls import Plan
 from headwise.dataflow import Manner, Run, run
 from headwise.diagnosis.check_runner import CheckRunner
-from headwise.diagnosis.plans.mask_variants import OpenPlan, TurnedPlan, is_shut
+from headwise.diagnosis.plans.mask_variants import OpenPlan, TurnedPlan, is_open, is_shut
 from headwise.diagnosis.plans.small_sizes import small
 from headwise.diagnosis.repair import Change, both
 from headwise.diagnosis.suspects import Suspect
@@ -109,7 +109,7 @@ class Examination:
             return without
         opened, turned = OpenPlan(**self.plan.__dict__), TurnedPlan(**self.plan.__dict__)
         # what should let all be seen hides all where a mask is used the wrong way round
-        return turned if is_shut(self.run(plan=opened)) and not is_shut(self.run(plan=turned)) else opened
+        return turned if is_shut(self.run(plan=opened)) and is_open(self.run(plan=turned)) else opened
 
     @cached_property
     def dtype(self) -> torch.dtype:

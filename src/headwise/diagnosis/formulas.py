@@ -233,10 +233,12 @@ def is_pointwise(observation: Observation) -> bool:
     taken = observation.taken_by(places[0]) if len(places) == 1 and not softmaxes_of(observation.attention) else None
     if taken is None:
         return False
-    visible = ~_hidden(observation)
+    # of a smooth activation nothing is 0 but what is hidden
+    visible = ~_nothing(observation)
     step, scores = (torch.where(visible, each, 0.0) for each in (taken[1] - taken[0], observation.scores))
     slopes = slopes_of(step, scores, observation.heads)
-    if not is_close(observation, step, slopes * scores) or not bool((slopes > 0).all()):
+    is_even = is_close(observation, step, slopes * scores) and bool((slopes > 0).all())
+    if not bool(visible.any()) or not is_even:
         return False
     # as it is called, approximately or with a slope of its own
     arguments, options = path[places[0]].rules
@@ -246,8 +248,12 @@ def is_pointwise(observation: Observation) -> bool:
 
 def _hidden(observation: Observation) -> Tensor:
     """Entries to which a mask gives no weight; without a mask none."""
-    is_nothing = torch.stack([weight.abs() <= LEAST for weight in observation.weights]).all(dim=0)
-    return is_nothing & bool(observation.run.plan.mask)
+    return _nothing(observation) & bool(observation.run.plan.mask)
+
+
+def _nothing(observation: Observation) -> Tensor:
+    """Entries without weight, whatever the scores are."""
+    return torch.stack([weight.abs() <= LEAST for weight in observation.weights]).all(dim=0)
 
 
 def _is_times(observation: Observation, wanted: Tensor) -> bool:

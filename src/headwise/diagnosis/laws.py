@@ -214,8 +214,10 @@ def whole_suspects(exam: Examination) -> list[Suspect]:
     if not attentions(run):
         return out + (exam.checks.all("mask", padded) if is_masked and weighed_sums(run, free) else [])
     out += exam.checks.all("mask", run.fact, unmet_conditions, run, free)
+    # what regroups the tokens of several samples brings the mask of one to the others too
+    is_mixed = any(suspect.kind == "tokens-regrouped" for suspect in out)
     for name, check in MASKED if is_masked else ():
-        out += exam.checks.all(name, check, exam.plan, exam.rerun)
+        out += [] if is_mixed and name == "samples" else exam.checks.all(name, check, exam.plan, exam.rerun)
     if is_masked and not _are_of_masks(out):
         out += exam.checks.all("mask", padded)
     elif is_clear and not exam.plan.mask:

@@ -10,6 +10,7 @@ from headwise.diagnosis.checks.bounded_fills import bounded_fills, masked_bounds
 from headwise.diagnosis.checks.discarded_results import discarded_results
 from headwise.diagnosis.checks.idle_masks import unread_masks_of
 from headwise.diagnosis.checks.joined_heads import joined_heads
+from headwise.diagnosis.checks.joined_streams import swapped_streams
 from headwise.diagnosis.checks.norm_axis import norm_suspects
 from headwise.diagnosis.checks.offset_tables import shared_offsets
 from headwise.diagnosis.checks.other_samples import mask_leaks
@@ -43,7 +44,7 @@ WHOLE: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
 # of any class, whether an attention was found in it or not
 ANY: tuple[tuple[str, Callable[[Run], list[Suspect]]], ...] = (
     ("calls", discarded_results), ("weights", single_entries), ("weights", joined_heads),
-    ("mask", unread_masks_of), ("mask", bounded_fills), ("parameters", unregistered),
+    ("mask", unread_masks_of), ("mask", bounded_fills), ("parameters", unregistered), ("inputs", swapped_streams),
 )  # fmt: skip
 # of a plan with a mask, and what repeats its runs
 MASKED: tuple[tuple[str, Callable[[Plan, Callable[..., Run]], list[Suspect]]], ...] = (

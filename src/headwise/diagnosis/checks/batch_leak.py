@@ -218,15 +218,23 @@ def differs(a: Tensor, b: Tensor) -> Tensor:
 
 
 def first_changed(run: Run, rerun: Run, sample: int) -> Any:
-    """The first operation in which something of one sample changes with the others."""
+    """The first operation in which something of one sample changes with the others, wherever it lies."""
     for a, b in zip(run.seen, rerun.seen, strict=False):
-        for x, y, m in zip(a.outputs, b.outputs, a.output_marks, strict=False):
-            if m is None or m.kind != "token" or x.value is None or y.value is None:
+        for x, y, *marks in zip(a.outputs, b.outputs, a.output_marks, b.output_marks, strict=False):
+            own = [_of_sample(value, each, sample) for value, each in zip((x.value, y.value), marks, strict=True)]
+            if own[0] is None or own[1] is None or own[0].shape != own[1].shape or not own[0].numel():
                 continue
-            samples = _numbers(m, sample_of)
-            if samples is not None and bool((differs(x.value, y.value) & (samples == sample)).any()):
+            if bool(differs(own[0], own[1]).any()):
                 return a
     return None
+
+
+def _of_sample(value: Tensor | None, marks: Marks | None, sample: int) -> Tensor | None:
+    """The entries of one sample, in the order in which they lie; None: they are not known."""
+    if value is None or marks is None or marks.kind != "token":
+        return None
+    samples = _numbers(marks, sample_of)
+    return None if samples is None else value[(samples == sample).expand(value.shape)]
 
 
 def _is_turned(run: Run, rerun: Callable[..., Run], marks_by_name: Mapping[str, Marks], which: int) -> bool:

@@ -24,7 +24,7 @@ from headwise.dataflow import (
     value_of,
 )
 
-__all__ = ["LayoutProblem", "Side", "layout_problems", "operand_problem", "sides", "unequal"]
+__all__ = ["LayoutProblem", "Side", "are_of_pairs", "layout_problems", "operand_problem", "sides", "unequal"]
 
 
 @dataclass(frozen=True)
@@ -166,17 +166,33 @@ def _unequal_tokens(attention: AttentionOps, v: Side, k: Side | None) -> list[La
     if tokens is None:
         return []
     looked_at = tokens[1][:, 0, :]
-    if k is not None and set(torch.unique(source_of(looked_at)).tolist()).isdisjoint(
-        torch.unique(source_of(k.t)).tolist()
-    ):
+    if k is not None and _are_apart(looked_at, k.t):
         # scores to which those of something else were added first
         return []
     keys, mine = own_of(looked_at), own_of(v.t[:, :, 0])
+    if are_of_pairs(attention):
+        return []
     # values that alone have what no token gave among them are those of other places on purpose
     is_moved = bool((mine < 0).any()) and not bool((keys < 0).any())
     if not is_moved and keys.shape == mine.shape and bool(((keys != mine) & (keys >= 0) & (mine >= 0)).any()):
         return [LayoutProblem("v", "unequal tokens")]
     return []
+
+
+def are_of_pairs(attention: AttentionOps) -> bool:
+    """Whether values are those of pairs of tokens, as of edges, each of which has one of its own."""
+    values = next((side for side in sides(attention) if side.name == "v"), None)
+    if attention.weight_tokens is None or values is None:
+        return False
+    keys = attention.weight_tokens[1][:, 0, :]
+    if not keys.numel() or not values.t.numel():
+        return False
+    return _are_apart(keys, values.t) and int(own_of(values.t[:, :, 0]).max()) > int(own_of(keys).max())
+
+
+def _are_apart(a: Tensor, b: Tensor) -> bool:
+    """Whether tokens are of other arguments than others are."""
+    return set(torch.unique(source_of(a)).tolist()).isdisjoint(torch.unique(source_of(b)).tolist())
 
 
 def operand_problem(t: Tensor, f: Tensor) -> str:

@@ -20,7 +20,7 @@ from headwise.dataflow import (
 from headwise.diagnosis.checks.built_layers import untold_layer
 from headwise.diagnosis.checks.confused_samples import takes_samples
 from headwise.diagnosis.checks.head_axes import Rerun, handed, movements_of, taken_problems, untransposed_heads
-from headwise.diagnosis.checks.head_layout import LayoutProblem
+from headwise.diagnosis.checks.head_layout import LayoutProblem, are_of_pairs
 from headwise.diagnosis.checks.inputs import makings, redirected
 from headwise.diagnosis.checks.output_layout import leaving
 from headwise.diagnosis.checks.rearrangements import Rearrangement, rearrangements, sums_alone, turns, unmet_weights
@@ -89,8 +89,8 @@ def _from_queries(run: Run, attention: AttentionOps) -> Suspect | None:
     """Keys or values that are made from the queries' input, where the other is made from its own."""
     origins = makings(run, attention)
     sources = {name: each.source for name, each in origins.items()}
-    # of queries that are learned, or made of several inputs, it is not known
-    if set(origins) != set("qkv") or sources["q"] is None:
+    # of queries that are learned, or made of several inputs, it is not known; an edge has a value of its own
+    if set(origins) != set("qkv") or sources["q"] is None or are_of_pairs(attention):
         return None
     for name, partner in (("k", "v"), ("v", "k")):
         entry = origins[name].projection

@@ -20,8 +20,10 @@ def mistaken(masked: AttentionPattern, free: AttentionPattern, allowed: Tensor, 
     """The kind of what is wrong; empty: nothing. masked, free: the weights with the mask, and with none. allowed: the
     keys that the mask leaves to each query; wanted: the same, laid out as the weights are.
     """
-    if bool((masked.weights.nan_to_num() < -TOLERANCE).any()) and bool((free.weights.nan_to_num() >= 0).all()):
-        # what is meant for scores was given to weights
+    weights = masked.weights.nan_to_num()
+    is_below = (weights < -1) | ((weights < -TOLERANCE) & ~wanted)
+    if bool(is_below.any()) and bool((free.weights.nan_to_num() >= 0).all()):
+        # what is meant for scores was given to weights; in the difference of two maps seen keys may have less than 0
         return "mask-after-softmax"
     # what is nearly nothing without the mask tells nothing of it
     before = free.weights.nan_to_num() > CLEAR

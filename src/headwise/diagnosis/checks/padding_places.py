@@ -15,6 +15,7 @@ from headwise.dataflow import (
     attentions,
     find_pattern,
 )
+from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.joined_padding import is_mask, pooled_at, right_elsewhere
 from headwise.diagnosis.checks.mask_arguments import withheld
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
@@ -107,11 +108,25 @@ def crossing(run: Run, again: Run, name: str, *, is_learned: bool = False) -> Sp
         if is_learned != (not queries):
             continue
         results = [each.context.outputs[0].value for each in (first, second)]
-        if NEAR < distance(*results) < math.inf:
+        if NEAR < distance(*results) < math.inf and _sees_more(first, second):
             return _called_at(first)
         if is_learned:
             return None
     return None
+
+
+def _sees_more(attention: AttentionOps, shorter: AttentionOps) -> bool:
+    """Whether an attention may see keys that the same one does not have in a run with fewer tokens. Where it sees none,
+    and values are the same, its result is another one for what counts the keys, as places do that count from the last.
+    """
+    sight, other = find_pattern(attention), find_pattern(shorter)
+    values = [side.x for each in (attention, shorter) for side in sides(each) if side.name == "v"]
+    if sight is None or other is None or not other.column.numel() or len(values) != 2:
+        return True
+    more = sight.column > other.column.max()
+    if not bool(more.any()) or bool((sight.visible & more).any()):
+        return True
+    return not distance(values[0][:, : values[1].shape[1]], values[1]) <= NEAR
 
 
 def _called_at(attention: AttentionOps) -> Span:

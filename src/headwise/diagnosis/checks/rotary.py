@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from headwise.calls import evaluated
-from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, operand_marks, place_of, value_of
+from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of, place_of
 from headwise.diagnosis.checks.alike_tokens import AllAlike, is_table
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.diagnosis.checks.rotary_axis import axis_of, turned_otherwise
+from headwise.diagnosis.checks.rotary_distances import depends_on_distance, first_place
 from headwise.diagnosis.checks.rotary_repair import JOINTS, mended_turn, untouched
 from headwise.diagnosis.patches.rotary import RotationPath, resigned, rotated
 from headwise.diagnosis.repair import Repair
@@ -24,8 +24,6 @@ from headwise.source import Span
 __all__ = ["called", "rotating_suspects"]
 
 NEAR = 1e-6
-# a distance that none is
-NOWHERE = 1 << 40
 # by what a width is divided whose halves are of pairs
 QUARTERS = 4
 
@@ -49,7 +47,10 @@ def rotating_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             continue
         if (misplaced := turned_otherwise([*turned.get("q", []), *turned.get("k", [])])) is not None:
             return [Suspect("rotary-axis", called(misplaced), Repair(is_local=True), proved=True)]
-        distances = _by_distance(attention)
+        # before the patches of an image there may be class tokens, at no place of it
+        is_image = {"h", "w"} <= run.sizes.keys()
+        first = min(map(first_place, chain.from_iterable(turned.values()))) if is_image else 0
+        distances = depends_on_distance(attention, first)
         values = next((side for side in sides(attention) if side.name == "v"), None)
         spun = [turn for turn in turned.get("v", []) if turn.change is None]
         if values is not None and spun and _differs(values):
@@ -61,7 +62,7 @@ def rotating_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             return [Suspect("rotary-on-values", _apart(spun[-1], right), repair)]
         if distances is False and (not tables or not all(turned.get(name) for name in "qk")):
             # how pairs and signs stand in a table that it is called with is its caller's choice
-            return [_unlawful(run, number, turned, partial(rerun, more_change=alike))]
+            return [_unlawful(run, number, turned, partial(rerun, more_change=alike), first)]
     return []
 
 
@@ -83,8 +84,12 @@ def _are_places_first(run: Run) -> bool:
     )
 
 
-def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun: Callable[..., Run]) -> Suspect:
-    """Scores that depend on more than the distance, and the operation within the rotation that makes them so."""
+def _unlawful(
+    run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun: Callable[..., Run], first: int
+) -> Suspect:
+    """Scores that depend on more than the distance, and the operation within the rotation that makes them so. first:
+    the first token that is turned.
+    """
     values = {"segment": "q, k"}
     last = (turned.get("q") or turned.get("k") or [])[-1]
     attention = attentions(run)[number]
@@ -93,7 +98,7 @@ def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun
         again = rerun(stand_ins)
         all_attentions = attentions(again)
         is_there = again.failure is None and len(all_attentions) > number
-        return again if is_there and _by_distance(all_attentions[number]) is True else None
+        return again if is_there and depends_on_distance(all_attentions[number], first) is True else None
 
     def crossed() -> Suspect | None:
         """The turned part of one side that meets the unturned part of the other."""
@@ -117,7 +122,7 @@ def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun
         if len(spans) > len({called(turn) for turn in seldom}) and (still := _unturned(second, [])) and right(still):
             return Suspect("rotary-twice", spans[-1], Repair(still))
     mended = mended_turn(run, number, right)
-    guess = "" if _is_wrong_in_quarters(run, number, rerun) else "sizes"
+    guess = "" if _is_wrong_in_quarters(run, number, rerun, first) else "sizes"
     if mended is None:
         # which features make a pair, and how places are counted, nobody says
         return crossed() or Suspect("rotary-wrong", called(last), values=values, guess=guess or "rotation")
@@ -125,22 +130,20 @@ def _unlawful(run: Run, number: int, turned: Mapping[str, list[MarkedOp]], rerun
     return Suspect("rotary-wrong", mended[0], Repair(mended[1], rewriting=rewriting), values=values, guess=guess)
 
 
-def _is_wrong_in_quarters(run: Run, number: int, rerun: Callable[..., Run]) -> bool:
+def _is_wrong_in_quarters(run: Run, number: int, rerun: Callable[..., Run], first: int) -> bool:
     """Whether scores depend on more than the distance where a quarter of the features is a whole number too."""
     if run.sizes.get("d", QUARTERS) % QUARTERS == 0:
         return True
-    sizes = {**run.sizes, "d": 2 * QUARTERS}
-    sizes |= {symbol.name: evaluated(symbol.equals, sizes) for symbol in run.plan.symbols if symbol.equals}
-    again = rerun(sizes=sizes)
+    again = rerun(sizes=run.plan.bound({**run.sizes, "d": 2 * QUARTERS}))
     all_attentions = [] if again.failure is not None else attentions(again)
-    return len(all_attentions) > number and _by_distance(all_attentions[number]) is False
+    return len(all_attentions) > number and depends_on_distance(all_attentions[number], first) is False
 
 
 def _joins(run: Run, attention: AttentionOps) -> list[MarkedOp]:
     """The operations that put two parts of a query or of a key side by side."""
-    chains = [chain_of(run, side.entry, side.operand) for side in sides(attention) if side.name in "qk"]
+    ways = [chain_of(run, side.entry, side.operand) for side in sides(attention) if side.name in "qk"]
     return [
-        op for chain in chains for op in chain
+        op for way in ways for op in way
         if op.last in JOINTS and op.args and isinstance(op.args[0], tuple | list) and len(op.args[0]) == len("qk")
     ]  # fmt: skip
 
@@ -208,10 +211,10 @@ def called(entry: MarkedOp) -> Span:
 
 def _turns(run: Run, entry: MarkedOp, operand: Tensor) -> list[MarkedOp]:
     """The products with cosines and sines on the way to an operand, since it was projected."""
-    chain = chain_of(run, entry, operand)
-    last = max((place for place, each in enumerate(chain) if each.joint is not None), default=-1)
+    way = chain_of(run, entry, operand)
+    last = max((place for place, each in enumerate(way) if each.joint is not None), default=-1)
     out, is_complex = [], False
-    for op in chain[last + 1 :]:
+    for op in way[last + 1 :]:
         if op.name not in ("*", "mul", "*=", "mul_"):
             continue
         for value in (tensor.value for tensor in op.unmarked_inputs):
@@ -228,69 +231,3 @@ def _is_circular(value: Tensor) -> bool:
         return bool(((value.abs() - 1).abs() < NEAR).all()) and not bool((value == value.flatten()[0]).all())
     flat = value.double()
     return bool((flat.abs() <= 1 + NEAR).all()) and flat.std().item() > NEAR and flat.ndim > 1
-
-
-def _by_distance(attention: AttentionOps) -> bool | None:
-    """Whether scores of like tokens depend on their distance alone; None: that cannot be told."""
-    scores = attention.scores
-    if scores is None or scores.joint is None:
-        if not attention.fused or len(attention.context.tensors) < 2:
-            return None
-        q, k = attention.context.tensors[:2]
-        a, b = attention.context.given[:2]
-        if (
-            a is None
-            or b is None
-            or a.kind != "token"
-            or b.kind != "token"
-            or q.ndim != k.ndim
-            or q.shape[:-2] != k.shape[:-2]
-        ):
-            return None
-        product = q @ k.transpose(-2, -1)
-        x = _places(a.arrays["t"][..., :1], -2).expand(product.shape)
-        y = _places(b.arrays["t"][..., 0].unsqueeze(-2), -1).expand(product.shape)
-    else:
-        joint, marks = scores.joint, scores.output_marks[0]
-        if marks is None or marks.kind != "pair" or any(each is None for each in operand_marks(scores)):
-            return None
-        product = torch.einsum(
-            f"{joint.left},{joint.right}->{joint.out}", value_of(scores, joint.a), value_of(scores, joint.b)
-        )
-        x, y = _places(marks.arrays[attention.looks], -2), _places(marks.arrays[attention.keys], -1)
-    row, column = axis_of(x), axis_of(y)
-    if product.ndim < 3 or row is None or column is None or row == column:
-        return None
-    product, x, y = (tensor.movedim((row, column), (-2, -1)) for tensor in (product, x, y))
-    flat, x, y = (each.reshape(-1, *each.shape[-2:])[:8] for each in (product, x, y))
-    return any(_depend(flat, _apart_by(x, y, width)) for width in _widths(int(max(x.max(), y.max())) + 1))
-
-
-def _places(t: Tensor, axis: int) -> Tensor:
-    """The places of tokens; of tokens that were made of several, as patches are, in the order in which they lie."""
-    if bool((t >= 0).any()):
-        return place_of(t)
-    counted = torch.arange(t.shape[axis])
-    return counted.reshape([-1 if at == axis else 1 for at in range(-t.ndim, 0)]).expand(t.shape)
-
-
-def _widths(count: int) -> list[int]:
-    """How wide the rows may be in which so many places lie: one row, or a grid."""
-    return [count, *(each for each in range(2, count) if count % each == 0)]
-
-
-def _apart_by(x: Tensor, y: Tensor, width: int) -> Tensor:
-    """How far places are apart in a grid of that width, along it and across, as one number; NOWHERE: one is none."""
-    down, along = x // width - y // width, x % width - y % width
-    # what fills up a window is at no place
-    return (down * 2 * width + along).where((x >= 0) & (y >= 0), NOWHERE)
-
-
-def _depend(scores: Tensor, far: Tensor) -> bool:
-    """Whether equal distances have equal scores, in each head."""
-    for head, span in zip(scores, far, strict=True):
-        for distance in span[span != NOWHERE].unique():
-            is_own = head[span == distance]
-            if float((is_own - is_own[0]).abs().max()) > NEAR * max(1.0, float(head.abs().max())):
-                return False
-    return True

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from headwise.calls import other_lengths
 from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.checks.backward import apart
 from headwise.diagnosis.checks.mode_switches import switched_modes
@@ -25,6 +27,9 @@ __all__ = ["BEFORE", "changed_arguments", "changed_masks", "left_over", "memorie
 # the seed of the inputs of the call before
 BEFORE = 17
 NEAR = 1e-9
+Sizes = tuple[tuple[str, int], ...]
+# how many tokens the call before may have had
+WAYS = ("shorter", "longer")
 # numbers below it hide what they are added to; the name with which a statement begins
 HIDDEN, FIRST = -1e3, re.compile(r"[A-Za-z_]\w*")
 # what keeps nothing by itself: a number or a word, and how a width is given to a constructor
@@ -133,12 +138,12 @@ def _writer(run: Run, argument: Tensor) -> MarkedOp | None:
 def left_over(run: Run, rerun: Callable[..., Run], calls: Sequence[int] = (0, BEFORE)) -> tuple[list[Suspect], Tried]:
     """Whether a call after another one, or after eval() again, gives what the first gives, in eval; what was tried.
 
-    calls: the seeds of the inputs of the calls before.
+    calls: the seeds of the inputs of the calls before; after those of the same lengths come calls with others.
     """
     if run.output is None:
         return [], Missed("doctor.missed.no_output")
-    for earlier in calls:
-        again = rerun(earlier=earlier)
+    for earlier, before in chain(((seed, ()) for seed in calls), _of_other_lengths(run, calls[-1])):
+        again = rerun(earlier=earlier, before=before)
         raised = again.failure
         if raised is not None:
             place = raised.span
@@ -146,16 +151,27 @@ def left_over(run: Run, rerun: Callable[..., Run], calls: Sequence[int] = (0, BE
             continue
         else:
             place = parting(run.seen, again.seen) or (run.seen[-1].span if run.seen else None)
+        if before and rerun(sizes=dict(before), seed=earlier).failure is not None:
+            # that call does not run by itself
+            continue
         kept = memories(run)
         if kept:
             return [], Missed("doctor.missed.memory", {"name": kept[0]})
-        forgot = rerun(earlier=earlier, forgets=True)
+        forgot = rerun(earlier=earlier, before=before, forgets=True)
         if forgot.failure is not None or forgot.output is None or distance(run.output, forgot.output) > NEAR:
             return [Suspect("stateful-forward", place)], True
         error = f"{distance(run.output, again.output):.4g}" if raised is None else type(raised.error).__name__
         values = {"how": "forgotten" if raised is None else "raised_laws"}
         return [Suspect("stateful-forward", place, values=values, proved=True, evidence=error)], True
     return switched_modes(run, rerun), True
+
+
+def _of_other_lengths(run: Run, seed: int) -> Iterator[tuple[int, Sizes]]:
+    """The seed and the sizes of calls with fewer and with more tokens."""
+    for way in WAYS:
+        sizes = other_lengths(run.plan, run.sizes, way)
+        if sizes != run.sizes:
+            yield seed, tuple(sizes.items())
 
 
 def parting(first: Sequence[MarkedOp | Operation], second: Sequence[MarkedOp | Operation]) -> Span | None:

@@ -30,6 +30,30 @@ QUERIES = Template(
 """,
 )
 
+# two inputs that attend to each other in one softmax
+JOINT = Template(
+    "JOINT",
+    f"""{IMPORTS}class Attention(nn.Module):
+    def __init__(self, d_model, n_heads):
+        super().__init__()
+        if d_model % n_heads:
+            raise ValueError("n_heads must divide d_model")
+        self.n_heads = n_heads
+        self.text_qkv, self.image_qkv = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, 3 * d_model)
+        self.text_out, self.image_out = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+
+    def split(self, x):
+        return x.unflatten(-1, (3, self.n_heads, -1)).permute(2, 0, 3, 1, 4)
+
+    def forward(self, text, image):
+        qkv = torch.cat([self.split(self.text_qkv(text)), self.split(self.image_qkv(image))], dim=3)
+        scores = qkv[0] @ qkv[1].transpose(-2, -1) / math.sqrt(qkv.shape[-1])
+        context = (scores.softmax(dim=-1) @ qkv[2]).transpose(1, 2).flatten(2)
+        text, image = context.split([text.shape[1], image.shape[1]], dim=1)
+        return self.text_out(text), self.image_out(image)
+""",
+)
+
 # two inputs that read each other
 STREAMS = Template(
     "STREAMS",
@@ -61,6 +85,25 @@ class Attention(nn.Module):
 )
 
 FAULTS = (
+    Fault(
+        "streams-swapped", FAULT, "layout",
+        JOINT(
+            (
+                "text, image = context.split([text.shape[1], image.shape[1]]",
+                "image, text = context.split([image.shape[1], text.shape[1]]",
+            ),
+        ),
+        Words(
+            "The joint sequence is split in another order than that in which it was concatenated.",
+            "Tokens of one input come out as those of another.",
+            "Split it in the order of the concatenation, each part with the length of its own input.",
+        ),
+        Words(
+            "拼接后的序列没有按拼接的次序切开。",
+            "一个输入的 token 被当作另一个输入的输出。",
+            "按拼接的次序切开，每段用各自的长度。",
+        ),
+    ),
     Fault(
         "input-ignored", FAULT, "law",
         CROSS(("self.k_proj(key)", "self.k_proj(value)")),

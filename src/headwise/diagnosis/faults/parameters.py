@@ -187,12 +187,12 @@ FAULTS = (
              "        return self.total")
         ),
         Words(
-            "A second call with the same inputs gives another output.",
+            "An earlier call, also one with inputs of another length, changes the output of this one.",
             "The module keeps a value of an earlier call.",
             "Keep values that belong to one call in local variables, not in attributes.",
         ),
         Words(
-            "用同样的输入再调用一次，输出与第一次不同。",
+            "之前的调用（输入的长度可以不同）改变了这一次的输出。",
             "模块里留下了前一次调用的值。",
             "只属于一次调用的值用局部变量保存，不要放进属性。",
         ),

@@ -26,6 +26,7 @@ __all__ = [
     "has_other_axes",
     "TurnedPlan",
     "as_said",
+    "is_open",
     "is_shut",
     "looks_back",
     "said_lines",
@@ -128,6 +129,11 @@ def is_shut(result: Run) -> bool:
         return True
     sights = [find_pattern(attention) for attention in attentions(result)]
     return bool(sights) and all(pattern is not None and not bool(pattern.seeing.any()) for pattern in sights)
+
+
+def is_open(result: Run) -> bool:
+    """Whether a run succeeds, and some query of it sees something."""
+    return result.failure is None and not is_shut(result)
 
 
 def as_said(plans: Sequence[Plan], target: Any, files: Sequence[str]) -> Iterator[Plan]:
