@@ -486,3 +486,27 @@ def test_other_lengths_are_multiples_of_what_divides_them_and_bind_what_is_made_
     assert other_lengths(plan, sizes, "shorter") == {"B": 2, "h": 2, "w": 4, "L": 8, "P": 9, "D": 6}
     assert other_lengths(plan, sizes, "longer") == {"B": 5, "h": 6, "w": 12, "L": 72, "P": 73, "D": 6}
     assert other_lengths(plan, {**sizes, "w": 4}, "shorter")["w"] == 4
+
+
+class Molecules(nn.Module):
+    def __init__(self, width, heads, most=8):
+        super().__init__()
+        self.heads, self.most = heads, most
+        self.far = nn.Embedding(most + 2, heads)
+        self.mix = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, h, hops, node_mask):
+        """
+        h         (B, N, width) atoms
+        hops      (B, N, N) long, lengths of paths, -1 if there is none
+        node_mask (B, N) bool, True for atoms, False for padding
+        """
+        bias = self.far(torch.where(hops < 0, self.most + 1, hops.clamp(max=self.most))).permute(0, 3, 1, 2)
+        bias = bias.masked_fill(~node_mask[:, None, None], float("-inf")).flatten(0, 1)
+        return self.mix(h, h, h, attn_mask=bias, need_weights=False)[0]
+
+
+def test_whole_numbers_of_which_some_are_asked_for_are_no_mask():
+    call = plans_of(Molecules)[0]
+    assert call["hops"]["_ids"] == ["B", "L", "L"]
+    assert call["_mask"]["argument"] == "node_mask"

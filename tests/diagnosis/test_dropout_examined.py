@@ -72,3 +72,37 @@ SUM = "(w @ v).transpose(1, 2).flatten(2)"
 def test_dropout_in_evaluation_may_be_meant_before_the_attention_where_it_is_written_so(before, after, severity):
     found = found_in(HEAD + BEFORE.format(before=before, after=after), "Reads")
     assert [each.severity for each in found.findings if each.kind == "dropout-in-eval"] == [severity]
+
+
+GATED = """
+
+class Gate(nn.Module):
+    def __init__(self, width, rate):
+        super().__init__()
+        self.drop, self.make, self.norm = nn.Dropout(rate), nn.Linear(width, 2 * width), nn.LayerNorm(width)
+
+    def forward(self, x, skip):
+        return self.norm(F.glu(self.make(self.drop(x)), dim=-1) + skip)
+
+
+class Reads(nn.Module):
+    def __init__(self, dim, heads, rate=0.1):
+        super().__init__()
+        self.heads = heads
+        self.pack, self.join, self.drop = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim), nn.Dropout(rate)
+        self.gate = Gate(dim, rate)
+
+    def forward(self, x):
+        q, k, v = self.pack(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        w = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1)
+        y = self.drop(self.join((w @ v).transpose(1, 2).flatten(2)))
+        return {handed}
+"""
+
+
+@pytest.mark.parametrize(
+    ("handed", "kinds"), [("self.gate(y, x)", []), ("self.gate(self.drop(y), x)", ["dropout-twice"])]
+)
+def test_a_layer_that_drops_what_it_is_handed_has_a_rate_of_its_own(handed, kinds):
+    found = found_in(HEAD + GATED.format(handed=handed), "Reads")
+    assert [fault.kind for fault in found.faults] == kinds

@@ -107,6 +107,8 @@ def documented_calls(
         # one number for each sample that is no length says nothing of tokens
         bare = {name for name in numbers - counted if shapes[name] == ["B"] and roles[name] == "mask"}
         spoken = {name for name, role in roles.items() if role in ("mask", "lengths", "adjacency")} | counted
+        # whole numbers that only their use tells of, as hops where some are asked for, are no mask
+        spoken -= {name for name in numbers - counted if call_role(name) == ""}
         spoken |= {name for name in truths if shapes[name] == ["B", "L"] and _is_mask(text, name)}
         masked = [name for name in names if name in spoken - bare]
         for call in _calls_with(target, {name: shapes[name] for name in names}, masked, counted, reading):

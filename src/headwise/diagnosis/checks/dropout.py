@@ -130,7 +130,9 @@ def dropping_suspects(plan: Plan, rerun: Callable[..., Run]) -> list[Suspect]:
 
 
 def _twice(trained: Run) -> list[Suspect]:
-    """Dropout of what dropout has just left: nothing but movements lies between the two."""
+    """Dropout of what dropout has just left in the same function: nothing but movements lies between the two. A layer
+    that is handed what another has dropped has a rate of its own.
+    """
     results = {tensor.number: entry for entry in trained.seen for tensor in entry.outputs}
     for entry in trained.seen:
         if not _is_dropout(entry) or not _dropped(entry):
@@ -139,7 +141,8 @@ def _twice(trained: Run) -> list[Suspect]:
         while before is not None and before.is_movement and before.at < entry.at:
             entry_before = results.get(before.inputs[0].number)
             before = entry_before if entry_before is not before else None
-        if before is not None and before is not entry and _is_dropout(before) and _dropped(before):
+        is_second = before is not None and before is not entry and before.span.function == entry.span.function
+        if before is not None and is_second and _is_dropout(before) and _dropped(before):
             stand_ins = {entry.site: lambda *args, **_: args[0]}
             return [Suspect("dropout-twice", entry.span, Repair(stand_ins))]
     return []
