@@ -14,7 +14,7 @@ _HOME = {
     "is_of_library": "code_errors", "is_of_options": "option_attributes", "is_wrong_kind": "argument_errors",
     "lacks_forward": "forward_method", "mask_arguments": "mask_forms", "masks": "mask_forms",
     "masks_of_keys": "documented_ranks",
-    "methods_of": "forward_method", "other_lengths": "other_lengths", "parameters": "signature",
+    "methods_of": "forward_method", "other_lengths": "call_lengths", "parameters": "signature",
     "read": "source_hints", "role_of": "argument_use",
     "seen_names": "cache_protocols", "spoken_axes": "unpacked_axes",
     "visible": "mask_forms", "ways": "cache_protocols", "whole": "signature",
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headwise.calls.cache_protocols import CacheProtocol as CacheProtocol
     from headwise.calls.cache_protocols import seen_names as seen_names
     from headwise.calls.cache_protocols import ways as ways
+    from headwise.calls.call_lengths import other_lengths as other_lengths
     from headwise.calls.code_errors import is_of_code as is_of_code
     from headwise.calls.code_errors import is_of_library as is_of_library
     from headwise.calls.documented_ranks import masks_of_keys as masks_of_keys
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from headwise.calls.mask_forms import masks as masks
     from headwise.calls.mask_forms import visible as visible
     from headwise.calls.option_attributes import is_of_options as is_of_options
-    from headwise.calls.other_lengths import other_lengths as other_lengths
     from headwise.calls.own_sizes import with_own_sizes as with_own_sizes
     from headwise.calls.plan import Named as Named
     from headwise.calls.plan import Plan as Plan

@@ -15,7 +15,6 @@ from headwise.dataflow import (
     attentions,
     find_pattern,
 )
-from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.joined_padding import is_mask, pooled_at, right_elsewhere
 from headwise.diagnosis.checks.mask_arguments import withheld
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
@@ -117,16 +116,14 @@ def crossing(run: Run, again: Run, name: str, *, is_learned: bool = False) -> Sp
 
 def _sees_more(attention: AttentionOps, shorter: AttentionOps) -> bool:
     """Whether an attention may see keys that the same one does not have in a run with fewer tokens. Where it sees none,
-    and values are the same, its result is another one for what counts the keys, as places do that count from the last.
+    its result is another one for what counts the keys, as places do that count from the last, or for what was made of
+    them before.
     """
     sight, other = find_pattern(attention), find_pattern(shorter)
-    values = [side.x for each in (attention, shorter) for side in sides(each) if side.name == "v"]
-    if sight is None or other is None or not other.column.numel() or len(values) != 2:
+    if sight is None or other is None or not other.column.numel():
         return True
     more = sight.column > other.column.max()
-    if not bool(more.any()) or bool((sight.visible & more).any()):
-        return True
-    return not distance(values[0][:, : values[1].shape[1]], values[1]) <= NEAR
+    return not bool(more.any()) or bool((sight.visible & more).any())
 
 
 def _called_at(attention: AttentionOps) -> Span:

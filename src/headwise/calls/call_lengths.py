@@ -1,4 +1,4 @@
-"""Other lengths: the sizes of a call of the same target with fewer or more tokens, and another batch."""
+"""Call lengths: the sizes of a call of the same target with fewer or more tokens, and another batch."""
 
 from __future__ import annotations
 
