@@ -130,14 +130,14 @@ def _tensors(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -
     their shape is asked for.
     """
     tree = _tree_of(function, written(owner, {}) if names and inspect.isfunction(function) else [])
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)] if tree is not None else []
-    asked = {node.value.id for node in nodes if node.attr in ASKED and isinstance(node.value, ast.Name)}
-    stored = (
-        [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-        if tree
-        else []
-    )
-    return {name: "" for name in names if name in asked and name not in stored}
+    asked, stored = set[str](), set[str]()
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Attribute) and node.attr in ASKED and isinstance(node.value, ast.Name):
+            asked.add(node.value.id)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            # what has the name from then on is something else
+            stored.add(node.id)
+    return {name: "" for name in names if name in asked - stored}
 
 
 @lru_cache(maxsize=256)

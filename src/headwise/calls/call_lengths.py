@@ -28,7 +28,9 @@ def other_lengths(plan: Plan, sizes: Mapping[str, int], way: str) -> dict[str, i
     """
     free, out = free_of(plan), dict(sizes)
     built = bases([*plan.init.values()], {symbol.name: symbol for symbol in plan.symbols})
-    for name in (each for each in COUNTED if each in free and each not in built and each in sizes):
+    for name in COUNTED:
+        if name not in free or name in built or name not in sizes:
+            continue
         step = lcm(free[name].times, 1 + free[name].even)
         least = -(-max(1, free[name].least) // step) * step
         fewer = sizes[name] - 1 if name == "B" else sizes[name] // 2

@@ -16,9 +16,9 @@ def swapped_streams(run: Run) -> list[Suspect]:
     of others.
     """
     inputs = {_tokens(marks) for name, marks in run.known.items() if run.named[name].is_floating_point()}
-    parts = [_tokens(run.marks_of_result(each)) for each in tensors(run.record.result)]
+    parts = [_tokens(run.marks_of_result(result)) for result in tensors(run.record.result)]
     joint = frozenset[int]().union(*parts)
-    streams = {each for each in inputs if each & joint}
+    streams = {stream for stream in inputs if stream & joint}
     is_whole = sum(map(len, parts)) == len(joint) == sum(map(len, streams)) and joint == joint.union(*streams)
     is_of_lengths = sorted(map(len, parts)) == sorted(map(len, streams))
     if len(streams) < 2 or not is_whole or not is_of_lengths or set(parts) == streams:

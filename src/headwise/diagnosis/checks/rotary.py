@@ -13,7 +13,7 @@ from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, chain_of,
 from headwise.diagnosis.checks.alike_tokens import AllAlike, is_table
 from headwise.diagnosis.checks.head_layout import Side, sides
 from headwise.diagnosis.checks.rotary_axis import axis_of, turned_otherwise
-from headwise.diagnosis.checks.rotary_distances import depends_on_distance, first_place
+from headwise.diagnosis.checks.rotary_distances import NEAR, depends_on_distance, first_place
 from headwise.diagnosis.checks.rotary_repair import JOINTS, mended_turn, untouched
 from headwise.diagnosis.patches.rotary import RotationPath, resigned, rotated
 from headwise.diagnosis.repair import Repair
@@ -23,7 +23,6 @@ from headwise.source import Span
 
 __all__ = ["called", "rotating_suspects"]
 
-NEAR = 1e-6
 # by what a width is divided whose halves are of pairs
 QUARTERS = 4
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from headwise.dataflow import AttentionOps, MarkedOp, operand_marks, place_of, value_of
 from headwise.diagnosis.checks.rotary_axis import axis_of
 
-__all__ = ["depends_on_distance", "first_place"]
+__all__ = ["NEAR", "depends_on_distance", "first_place"]
 
 NEAR = 1e-6
 # a distance that none is
