@@ -2,8 +2,9 @@
 
     python -m tests.sample RESULTS.xml
 
-writes slow_tests.txt from a run of all tests, `make full PYTEST_FLAGS=--junitxml=RESULTS.xml`. A test that it does not
-hold is run, and so is each one in a file of tests that has changed since the commit before.
+adds to slow_tests.txt what a run of tests found slow, `make full PYTEST_FLAGS=--junitxml=RESULTS.xml` or `make test`.
+What it holds stays, for a sample has few cases of it. A test that it does not hold is run, and so is each one in a file
+of tests that has changed since the commit before.
 """
 
 import subprocess
@@ -97,7 +98,9 @@ def _measured(results: Path) -> dict[str, float]:
         name = "::".join(["/".join(parts[:file]) + ".py", *parts[file:], name_of(case.attrib["name"])])
         found[name].append(float(case.attrib["time"]))
     is_slow = {name: mean(seconds) >= SLOW or sum(seconds) >= SLOW_TOGETHER for name, seconds in found.items()}
-    return {name: mean(times) for name, times in found.items() if is_slow[name] and not name.startswith(EVERY)}
+    kept = recorded()
+    slow = (name for name in found if name in kept or (is_slow[name] and not name.startswith(EVERY)))
+    return kept | {name: mean(found[name]) for name in slow}
 
 
 def main(arguments: list[str]) -> None:

@@ -97,9 +97,11 @@ def test_the_sample_of_a_clone_is_that_of_its_commit(tmp_path, monkeypatch) -> N
 def test_a_test_of_each_file_is_never_left_out(tmp_path, monkeypatch) -> None:
     case = '<testcase classname="tests.test_style" name="test_limits[a.py]" time="9.0"/>'
     (tmp_path / "results.xml").write_text(f"<testsuites><testsuite>{case}</testsuite></testsuites>", encoding="utf-8")
+    (tmp_path / "slow.txt").write_text("1.500 tests/test_b.py::test_y\n", encoding="utf-8")
     monkeypatch.setattr(sample, "RECORD", tmp_path / "slow.txt")
     sample.main([str(tmp_path / "results.xml")])
-    assert (tmp_path / "slow.txt").read_text(encoding="utf-8") == ""
+    # what was slow before stays
+    assert (tmp_path / "slow.txt").read_text(encoding="utf-8") == "1.500 tests/test_b.py::test_y\n"
     assert [name for name in recorded() if name.startswith(("tests/test_names.py", "tests/test_style.py"))] == []
 
 
@@ -113,6 +115,7 @@ def test_results_of_pytest_are_read_by_name(tmp_path, monkeypatch, where: str, n
         for case, time in (("test_x[1-a.b]", 0.2), ("test_x[2]", 0.4), ("test_quick", 0.2), ("test_quick[7]", 0.3))
     )
     (tmp_path / "results.xml").write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>", encoding="utf-8")
+    (tmp_path / "slow.txt").touch()
     monkeypatch.setattr(sample, "RECORD", tmp_path / "slow.txt")
     sample.main([str(tmp_path / "results.xml")])
     assert (tmp_path / "slow.txt").read_text(encoding="utf-8") == f"0.300 {name}\n"
