@@ -99,8 +99,10 @@ class Plan:
                 out[symbol.name] = evaluated(symbol.equals, out)
         return out
 
-    def build(self, sizes: Mapping[str, int], *, seed: int = 0) -> Any:
-        """The module in eval mode, built with the same random numbers for one seed; what is no class is itself."""
+    def build(self, sizes: Mapping[str, int], *, seed: int = 0, training: bool = False) -> Any:
+        """The module in eval mode or in that of training, built with the same random numbers for one seed; what is no
+        class is itself.
+        """
         if not isinstance(self.target, type):
             return self.target
         with seeded(seed):
@@ -117,7 +119,7 @@ class Plan:
             built = self.target(**copies, **self.initial(sizes))
         if isinstance(built, nn.Module):
             # a train of its own may return nothing
-            built.eval()
+            built.train(training)
         return built
 
     def initial(self, sizes: Mapping[str, int]) -> dict[str, Any]:

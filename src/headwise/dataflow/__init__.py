@@ -23,7 +23,7 @@ _HOME = {
     "hidden_in_layer": "attention", "is_constant": "contractions", "is_laid_over": "attention",
     "is_layer": "attention", "is_movement": "index_maps", "is_scores": "attention", "kinds": "attention_steps",
     "looking": "product_provenance", "made_from": "attention", "makers": "attention",
-    "mask_argument": "attention_pattern", "mixing_of": "token_mixing",
+    "mask_argument": "attention_pattern", "mixing_of": "token_mixing", "move_weights": "float64",
     "operand_marks": "attention", "own_of": "provenance", "own_tokens": "product_provenance",
     "place_of": "provenance", "product": "sizes",
     "reader": "sums_over_tokens", "readied": "float64", "run": "runner", "sample_held": "provenance",
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.entry_heads import Owners as Owners
     from headwise.dataflow.expressions import UNKNOWN as UNKNOWN
     from headwise.dataflow.expressions import Expressions as Expressions
+    from headwise.dataflow.float64 import move_weights as move_weights
     from headwise.dataflow.float64 import readied as readied
     from headwise.dataflow.index_maps import is_movement as is_movement
     from headwise.dataflow.marked_operations import SOFTMAXES as SOFTMAXES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,7 +117,7 @@ def _attentions(run: Run) -> list[AttentionOps]:
             continue
         left = kinds[0] == "pair"
         weights = entry.joint.a if left else entry.joint.b
-        path = _pair_path(run, entry, _number(entry, weights))
+        path = _pair_path(run, entry, _number(entry, weights), [_softmaxes(each.path) for each in out])
         values = operand_marks(entry)[1 if left else 0]
         scores = _scores(path, values)
         marks = operand_marks(entry)[0 if left else 1]
@@ -195,8 +195,11 @@ def made_from(run: Run, entries: Sequence[MarkedOp]) -> Iterator[MarkedOp]:
                 ahead += [(maker.at, tensor.number) for tensor in maker.inputs]
 
 
-def _pair_path(run: Run, entry: MarkedOp, number: int) -> list[MarkedOp]:
-    """The operations on scores that lead to a tensor, in order."""
+def _pair_path(run: Run, entry: MarkedOp, number: int, earlier: Sequence[frozenset[int]]) -> list[MarkedOp]:
+    """The operations on scores that lead to a tensor, in order. earlier: the softmaxes of each attention before it: the
+    scores may follow from weights of an earlier query (See et al. 2017, arXiv:1704.04368, equation 11), but what led to
+    these belongs to that query.
+    """
     by_index: dict[int, MarkedOp] = {}
     ahead = [(entry.at, number)]
     while ahead:
@@ -205,13 +208,20 @@ def _pair_path(run: Run, entry: MarkedOp, number: int) -> list[MarkedOp]:
             if maker.at in by_index:
                 continue
             kinds = [each.kind for each in (*maker.output_marks, *maker.given) if each is not None]
-            if "pair" not in kinds:
+            if "pair" not in kinds or any(
+                maker.at in each and _softmaxes(by_index.values()) - each for each in earlier
+            ):
                 continue
             by_index[maker.at] = maker
             for tensor, marks in zip(maker.inputs, maker.given, strict=True):
                 if marks is not None and marks.kind == "pair":
                     ahead.append((maker.at, tensor.number))
     return [by_index[at] for at in sorted(by_index)]
+
+
+def _softmaxes(path: Iterable[MarkedOp]) -> frozenset[int]:
+    """The numbers of the softmaxes among operations."""
+    return frozenset(entry.at for entry in path if entry.last in SOFTMAXES)
 
 
 def chain_of(run: Run, entry: MarkedOp | int, tensor: Tensor | int) -> list[MarkedOp]:

@@ -1,7 +1,8 @@
-"""Float64: a module prepared for a run: one dtype, no faint weights, and its buffers restored afterwards."""
+"""Float64: a module prepared for a run: one dtype, no faint weights, a mode, and its buffers restored afterwards."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from headwise.recording import seeded
 
-__all__ = ["Unset", "as_it_is", "readied"]
+__all__ = ["Unset", "as_it_is", "move_weights", "readied", "retrained"]
 
 # no weight that anyone chose is beyond these
 LARGEST, SMALLEST = 1e6, 1e-30
@@ -36,11 +37,28 @@ class Unset(TorchFunctionMode):
 
 
 def readied(target: nn.Module, dtype: torch.dtype, *, training: bool = False) -> nn.Module:
-    """A module in a dtype, with no weights that are zero or next to it."""
-    # a switch of its own may draw random numbers
+    """A module in a dtype and a mode, with no weights that are zero or next to it."""
+    target = _awake(_of(target, dtype))
+    # a switch of its own may read the weights, and draw random numbers
     with seeded(1):
         target.train(training)
-    return _awake(_of(target, dtype))
+    return target
+
+
+def move_weights(target: nn.Module, share: float) -> None:
+    """Move the weights of a module at random, as by training. share: of numbers as large as 1."""
+    with torch.no_grad(), seeded(0):
+        for param in target.parameters():
+            if param.requires_grad and param.is_floating_point():
+                param.add_(torch.randn_like(param), alpha=share)
+
+
+def retrained(target: nn.Module, share: float) -> None:
+    """Switch a module to training, move its weights by a share, and switch it back; as far as it lets itself be."""
+    with contextlib.suppress(Exception), seeded(1):
+        target.train()
+        move_weights(target, share)
+        target.eval()
 
 
 def _of(target: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -148,7 +148,7 @@ def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...]) -> 
         return LOST
     pairs = [marks for marks in fits if marks.kind == "pair"]
     if pairs:
-        return pairs[0]
+        return _of_this_step(pairs[0], [marks.arrays["t"] for marks in fits if marks.kind == "token"])
     first = fits[0]
     for own, marks in zip(operands[1:], fits[1:], strict=False):
         a, b = first.arrays["t"], marks.arrays["t"]
@@ -156,8 +156,25 @@ def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...]) -> 
             # features of a token with others of it
             return Marks("state", {"t": a, "f": numbered(first.arrays["f"], marks.arrays["f"])})
         if bool(((place_of(a) != place_of(b)) & (a >= 0) & (b >= 0)).any()):
-            if tuple(operands[0].shape) == shape == tuple(operands[1].shape):
+            if tuple(operands[0].shape) == shape == tuple(own.shape) and not _is_laid_beside(a, b):
                 # a residual or a gate: it has several tokens
                 return first
             return Marks("pair", {"x": beside(a, b), "y": beside(b, a), "h": first.arrays["f"]})
     return first
+
+
+def _is_laid_beside(a: Tensor, b: Tensor) -> bool:
+    """Whether one token is laid beside several others along an axis, whichever of the two holds it."""
+    axes = range(a.ndim)
+    return any(is_constant(x, axis) and not is_constant(y, axis) for x, y in ((a, b), (b, a)) for axis in axes)
+
+
+def _of_this_step(pair: Marks, tokens: list[Tensor]) -> Marks:
+    """A pair to which a token is added that is neither of its two: what an earlier query attended to, as features of
+    the keys for this one (Chorowski et al. 2015, arXiv:1506.07503, equation 9).
+    """
+    x, y = pair.arrays["x"], pair.arrays["y"]
+    for t in tokens:
+        if bool((t >= 0).all() & ((t != x) & (t != y)).all()) and _is_laid_beside(t, y):
+            return Marks("pair", {**pair.arrays, "x": beside(t, y)})
+    return pair

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headwise.calls import Plan
 from headwise.dataflow.argument_marks import declared, named_tensors, source_numbers, state_marks
-from headwise.dataflow.float64 import Unset, as_it_is, readied
+from headwise.dataflow.float64 import Unset, as_it_is, readied, retrained
 from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.propagation import ProvenanceTracker
 from headwise.dataflow.provenance import Marks
@@ -147,7 +147,7 @@ def _spans_of(recording: Record) -> frozenset[Span]:
 class Manner:
     """The options of a run. seed: of the inputs; luck: of random numbers in the run, None: as the inputs. earlier: the
     seed of the inputs of a call before, None: it is the first; before: its sizes, (): the same. forgets: the state that
-    it left is restored.
+    it left is restored. moved: after it, how far the weights are moved by a training, None: there is none.
     instance: the seed of random numbers while the target is built.
     """
 
@@ -157,6 +157,7 @@ class Manner:
     earlier: int | None = None
     before: tuple[tuple[str, int], ...] = ()
     forgets: bool = False
+    moved: float | None = None
     instance: int = 0
     gradients: bool = False
     training: bool = False
@@ -188,7 +189,8 @@ def run(
     with default_dtype(manner.dtype):
         try:
             with Unset():
-                target = plan.build(sizes, seed=manner.instance)
+                # its mode is switched when its weights are as they are to be
+                target = plan.build(sizes, seed=manner.instance, training=True)
         except Exception:  # noqa: BLE001  user code may raise anything; it is diagnosed
             return _unbuilt(plan, sizes, own, dict(stand_ins or {}))
         if isinstance(target, nn.Module):
@@ -251,6 +253,8 @@ def _called_before(plan: Plan, target: Any, sizes: Mapping[str, int], manner: Ma
         _called(plan, target, dict(manner.before) or sizes, manner.earlier, manner.dtype)
         if forget is not None:
             forget()
+    if manner.moved is not None and isinstance(target, nn.Module):
+        retrained(target, manner.moved)
 
 
 def _called(plan: Plan, target: Any, sizes: Mapping[str, int], seed: int, dtype: torch.dtype) -> None:

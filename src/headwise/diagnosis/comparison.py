@@ -96,7 +96,7 @@ def _followed(exam: Examination, plan: Plan) -> tuple[list[str] | Missed, list[S
     unseen: list[AttentionOps] = []
     for at, attention in enumerate(all_attentions):
         # what is written once and runs often, as in layers, is compared once
-        spans = (attention.context.operation.span, *(entry.operation.span for entry in attention.path))
+        spans = (attention.context.operation.span, *dict.fromkeys(entry.operation.span for entry in attention.path))
         if spans in places:
             continue
         places.add(spans)

@@ -55,8 +55,10 @@ def misplaced(run: Run, attention: AttentionOps, rerun: Callable[..., Run]) -> M
     stand-ins.
     """
     for product, total, place in _terms(run, attention):
+        if not _are_same_queries(run, attention, product):
+            continue
         pair_terms = _pair_terms(run, attention, rerun, product, total, place)
-        if pair_terms is None or not _are_same_queries(run, attention, product):
+        if pair_terms is None:
             continue
         if pair_terms.lacks_few() or not pair_terms.are_mixed():
             chain = chain_of(run, total.at, total.inputs[place].number)

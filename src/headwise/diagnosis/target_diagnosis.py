@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from functools import partial
 from itertools import compress
 from typing import Any, NamedTuple
@@ -282,8 +283,10 @@ def _proved(exam: Examination, laws: Sequence[Suspect]) -> Examination:
     exam.examined["ideal"] = met or Missed(f"doctor.missed.{'torch_layer' if holds_layers(exam.run()) else 'no_ideal'}")
     if not exam.suspects:
         return exam
-    again = law_suspects(exam) if any(law.repair.is_runnable for law in laws) else []
-    left = broken(exam) | {(each.kind, each.span) for each in again}
+    runner = exam.checks.again()
+    again = law_suspects(replace(exam, checks=runner)) if any(law.repair.is_runnable for law in laws) else []
+    # where the budget ends here, the laws were asked before, and it is not known what is left of what they found
+    left = broken(exam) | {(each.kind, each.span) for each in (*again, *(laws if runner.failures else ()))}
     return exam.with_suspects(proved(exam, goal, left, laws))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
@@ -34,7 +35,8 @@ def methods(kind: type) -> Iterator[Method]:
     for base in kind.__mro__:
         members = vars(base).items() if base not in (nn.Module, object) else ()
         for _, function in sorted(members, key=lambda item: item[0] != "__init__"):
-            code = getattr(function, "__code__", None)
+            # decorators, as of torch.no_grad, stand around it
+            code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
             node = None if code is None else function_node(code)
             if code is not None and node is not None:
                 yield Method(code, node)

@@ -85,8 +85,14 @@ def is_leaking(run: Run, rerun: Callable[..., Run]) -> bool:
 
 
 def tells_samples(run: Run, rerun: Callable[..., Run]) -> bool:
-    """Whether it is known which sample the entries of a run's inputs and of its output belong to."""
-    return bool(samples_of(run, rerun)[0]) and not attends_rows(run)
+    """Whether it is known which sample the entries of a run's inputs and of its output belong to, and other samples can
+    hold other numbers.
+    """
+    samples, _ = samples_of(run, rerun)
+    if not samples or run.output is None or attends_rows(run):
+        return False
+    disturbed = _disturbed(rerun, {name: each != 0 for name, each in samples.items()})
+    return disturbed.output is not None and disturbed.output.shape == run.output.shape
 
 
 def samples_of(run: Run, rerun: Callable[..., Run]) -> tuple[dict[str, Tensor], Tensor]:
@@ -204,6 +210,8 @@ def _other_numbers(value: Tensor) -> Tensor:
 
     Of whole numbers others that came as well, since a vocabulary ends somewhere.
     """
+    if value.dtype == torch.bool:
+        return ~value
     if not value.is_floating_point():
         return (value + 1) % (value.max() + 1)
     wave = torch.arange(value.numel(), dtype=value.dtype).cos().reshape(value.shape)

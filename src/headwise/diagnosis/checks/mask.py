@@ -45,6 +45,7 @@ __all__ = ["is_reached", "masking_suspects"]
 # what masks of any attention are called after
 PLAIN = frozenset({"q", "k", "v", "query", "key", "value", "attention", "attn", "src", "tgt", "source", "target"})
 PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
+DIFFERENCES = frozenset({"-", "sub", "subtract", "rsub", "__rsub__"})
 Pair = tuple[AttentionOps, AttentionPattern | None, AttentionPattern | None]
 
 
@@ -94,7 +95,10 @@ def masking_suspects(masked: Run, free: Run) -> list[Suspect]:
         if (kind == "mask-nan" or (kind and is_below)) and (replaced := other_normalisation(a, reached)) is not None:
             return [replaced]
         if kind == "mask-ignored" and (
-            waits_for_another(masked) or _is_for_another(masked, pairs) or _is_called_after(masked, with_mask)
+            _counts_part(masked, columns)
+            or waits_for_another(masked)
+            or _is_for_another(masked, pairs)
+            or _is_called_after(masked, with_mask)
         ):
             continue
         if kind == "mask-after-softmax" and not (is_late and (a.softmax is not None or is_shared_out(without))):
@@ -120,6 +124,14 @@ def _counts_others(run: Run, columns: int) -> bool:
     """Whether lengths count what came, and the keys are fewer tokens made of it."""
     declared = run.plan.call.get("_mask", {})
     return declared.get("means") == "lengths" and columns < run.sizes.get("L", columns) and "S" not in run.sizes
+
+
+def _counts_part(run: Run, columns: int) -> bool:
+    """Whether lengths are taken from a number of tokens that are only some of the keys, as those of the past alone."""
+    declared, reached = run.plan.call.get("_mask", {}), reached_by(run)
+    taken = [op for op in run.seen if op.last in DIFFERENCES and reached & op.taken]
+    numbers = [each for op in taken for each in op.args if isinstance(each, int) and not isinstance(each, bool)]
+    return declared.get("means") == "lengths" and any(0 < number < columns for number in numbers)
 
 
 def _opens_later_keys(run: Run, masked: AttentionPattern, free: AttentionPattern, wanted: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Mode switches: whether eval() called again leaves what a module computes as it was."""
+"""Mode switches: whether eval() called again, or after a training, leaves nothing of what was before."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import Run
+from headwise.dataflow import Run, move_weights
+from headwise.diagnosis.checks.parted_runs import parting
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.modules import draws_its_own
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import record, seeded, tensors
-from headwise.source import Span, is_installed
+from headwise.source import Span, is_installed, kept
 
-__all__ = ["switched_modes"]
+__all__ = ["stale_weights", "switched_modes"]
 
 NEAR = 1e-6
 # how far the trained weights are moved, as by training
@@ -63,6 +64,38 @@ def switched_modes(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     return []
 
 
+def stale_weights(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
+    """What eval() or a call in it computes from the weights and keeps, and a later call reads though they have changed.
+
+    Proved by runs after a training that moves the weights: one of a module that was in eval mode before, and called,
+    and one of a module that was not, differ; and not where the same training moves nothing.
+    """
+    if not isinstance(run.target, nn.Module) or not isinstance(run.plan.target, type):
+        return []
+    if draws_its_own(run.target) or any(AVERAGES.search(name) for name in _names(run.target)):
+        return []
+    for moved in (MOVED, 0.0):
+        fresh, again = rerun(moved=moved, training=True), rerun(moved=moved, earlier=0)
+        if fresh.failure is not None or again.failure is not None or fresh.output is None or again.output is None:
+            return []
+        error = float("inf") if fresh.output.shape != again.output.shape else distance(fresh.output, again.output)
+        if (error > NEAR) is (moved == 0.0):
+            # the same after a training, or the switches themselves change what it computes
+            return []
+        if moved:
+            place, evidence = parting(fresh.seen, again.seen), f"{error:.4g}"
+    place, said = _kept_at(again, place) or place, {"how": "retrained"}
+    return [Suspect("stale-weights", place, values=said, proved=True, evidence=evidence)]
+
+
+def _kept_at(run: Run, place: Span | None) -> Span | None:
+    """Where what an operation at some place takes was put into an attribute of a module; None: it is in none."""
+    held = [(value, module, name) for module in run.target.modules() for name, value in vars(module).items()]
+    taken = [tensor for entry in run.seen if entry.span == place for tensor in entry.tensors]
+    return next((span for tensor in taken for value, module, name in held if value is tensor
+                 and (span := kept(module, name)) is not None), None)  # fmt: skip
+
+
 def _switch(kind: type[nn.Module]) -> Span | None:
     """The method of a class in user code that switches between training and evaluation; None: torch's own do."""
     for name in ("train", "eval"):
@@ -89,9 +122,7 @@ def _after(rerun: Callable[..., Run], modes: Sequence[bool]) -> tuple[Run, dict[
         with torch.no_grad(), seeded(0):
             try:
                 target.train()
-                for param in target.parameters():
-                    if param.requires_grad and param.is_floating_point():
-                        param.add_(torch.randn_like(param), alpha=MOVED)
+                move_weights(target, MOVED)
                 before = _next_random_numbers()
                 for mode in modes:
                     target.train() if mode else target.eval()

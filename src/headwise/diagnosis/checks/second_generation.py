@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headwise.calls import parameters
 from headwise.dataflow import Run, default_dtype, readied
-from headwise.diagnosis.checks.side_effects import parting
+from headwise.diagnosis.checks.parted_runs import parting
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.modules import draws_its_own
 from headwise.diagnosis.suspects import Suspect

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -14,15 +13,14 @@ from torch import Tensor, nn
 from headwise.calls import other_lengths
 from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.checks.backward import apart
-from headwise.diagnosis.checks.mode_switches import switched_modes
+from headwise.diagnosis.checks.mode_switches import stale_weights, switched_modes
+from headwise.diagnosis.checks.parted_runs import parting
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.repair import Repair
 from headwise.diagnosis.suspects import Suspect
-from headwise.recording import Operation
-from headwise.source import Span, code_at
 
-__all__ = ["BEFORE", "changed_arguments", "changed_masks", "left_over", "memories", "parting"]
+__all__ = ["BEFORE", "changed_arguments", "changed_masks", "left_over", "memories"]
 
 # the seed of the inputs of the call before
 BEFORE = 17
@@ -163,7 +161,7 @@ def left_over(run: Run, rerun: Callable[..., Run], calls: Sequence[int] = (0, BE
         error = f"{distance(run.output, again.output):.4g}" if raised is None else type(raised.error).__name__
         values = {"how": "forgotten" if raised is None else "raised_laws"}
         return [Suspect("stateful-forward", place, values=values, proved=True, evidence=error)], True
-    return switched_modes(run, rerun), True
+    return switched_modes(run, rerun) or ([] if memories(run) else stale_weights(run, rerun)), True
 
 
 def _of_other_lengths(run: Run, seed: int) -> Iterator[tuple[int, Sizes]]:
@@ -172,36 +170,6 @@ def _of_other_lengths(run: Run, seed: int) -> Iterator[tuple[int, Sizes]]:
         sizes = other_lengths(run.plan, run.sizes, way)
         if sizes != run.sizes:
             yield seed, tuple(sizes.items())
-
-
-def parting(first: Sequence[MarkedOp | Operation], second: Sequence[MarkedOp | Operation]) -> Span | None:
-    """Where two runs on the same inputs part: the first operation of the second that is another, or gives others; or
-    that of the first which the second leaves out, as what it made is kept.
-    """
-    places = {entry.span for entry in second}
-    for a, b in zip(first, second, strict=False):
-        if a.span != b.span or a.name != b.name:
-            return b.span if a.span in places else _stored_at(a) or a.span
-        for x, y in zip(a.outputs, b.outputs, strict=False):
-            if x.value is not None and y.value is not None and distance(x.value, y.value) > NEAR:
-                return b.span
-    return None
-
-
-def _stored_at(entry: MarkedOp | Operation) -> Span | None:
-    """The statement that gives what an operation makes to an attribute: where it stands, or where its helper is called;
-    None: none does.
-    """
-    operation = entry.operation if isinstance(entry, MarkedOp) else entry
-    spans: list[Span] = [operation.span, *reversed(operation.chain)]
-    for span in spans:
-        code = code_at(span)
-        around = () if code is None else (code.node, *code.around(code.node))
-        statement = next((node for node in around if isinstance(node, ast.stmt)), None)
-        goals = statement.targets if isinstance(statement, ast.Assign) else ()
-        if any(isinstance(goal, ast.Attribute) for goal in goals):
-            return span
-    return None
 
 
 def memories(run: Run) -> list[str]:

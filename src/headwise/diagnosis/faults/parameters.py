@@ -214,6 +214,28 @@ FAULTS = (
         ),
     ),
     Fault(
+        "stale-weights", FAULT, "law",
+        SELF(
+            ("        self.dropout = nn.Dropout(0.1)\n",
+             "        self.dropout = nn.Dropout(0.1)\n        self.kept = None\n"),
+            ("        v = self.split(self.v_proj(x))\n",
+             "        if self.training or self.kept is None:\n"
+             "            self.kept = self.v_proj.weight.clone()\n"
+             "        v = self.split(x @ self.kept.t() + self.v_proj.bias)\n"),
+            at="self.kept = self.v_proj",
+        ),
+        Words(
+            "What is computed from the weights in eval mode is kept, and used after they have changed.",
+            "An evaluation after further training computes with the weights of the first.",
+            "Compute it in each call, or drop it in train().",
+        ),
+        Words(
+            "eval 模式下由权重算出的结果被保留，权重改变之后仍在使用。",
+            "继续训练后再评估，算的还是第一次评估时的权重。",
+            "每次调用都重新计算，或在 train() 里把它丢弃。",
+        ),
+    ),
+    Fault(
         "layers-shared", FAULT, "source",
         MULTIHEAD(
             (

@@ -1,0 +1,45 @@
+"""Parted runs: where two runs on the same inputs part, of which one came after what may have left something."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from headwise.dataflow import MarkedOp
+from headwise.diagnosis.distance import distance
+from headwise.recording import Operation
+from headwise.source import Span, code_at
+
+__all__ = ["parting"]
+
+NEAR = 1e-9
+
+
+def parting(first: Sequence[MarkedOp | Operation], second: Sequence[MarkedOp | Operation]) -> Span | None:
+    """Where two runs on the same inputs part: the first operation of the second that is another, or gives others; or
+    that of the first which the second leaves out, as what it made is kept.
+    """
+    places = {entry.span for entry in second}
+    for a, b in zip(first, second, strict=False):
+        if a.span != b.span or a.name != b.name:
+            return b.span if a.span in places else _stored_at(a) or a.span
+        for x, y in zip(a.outputs, b.outputs, strict=False):
+            if x.value is not None and y.value is not None and distance(x.value, y.value) > NEAR:
+                return b.span
+    return None
+
+
+def _stored_at(entry: MarkedOp | Operation) -> Span | None:
+    """The statement that gives what an operation makes to an attribute: where it stands, or where its helper is called;
+    None: none does.
+    """
+    operation = entry.operation if isinstance(entry, MarkedOp) else entry
+    spans: list[Span] = [operation.span, *reversed(operation.chain)]
+    for span in spans:
+        code = code_at(span)
+        around = () if code is None else (code.node, *code.around(code.node))
+        statement = next((node for node in around if isinstance(node, ast.stmt)), None)
+        goals = statement.targets if isinstance(statement, ast.Assign) else ()
+        if any(isinstance(goal, ast.Attribute) for goal in goals):
+            return span
+    return None
