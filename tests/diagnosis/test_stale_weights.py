@@ -79,13 +79,14 @@ def test_what_is_kept_of_weights_that_have_changed_is_told_where_it_is_kept(chan
         [(WHEN, "        if not mode:\n")],
         [(WHEN, "        self.looked_up = None\n        if not mode:\n")],
         # training looks it up again, and the next evaluation after it
-        [(SWITCH, "    def train(self, mode=True):\n        self.looked_up = None\n        return super().train(mode)\n\n"),
+        [(SWITCH, "    def train(self, mode=True):\n        self.looked_up = None\n"
+                  "        return super().train(mode)\n\n"),
          (CHOICE, CALLED)],
         # nothing of it follows the weights
         [(SWITCH, ""), (CHOICE, "        if self.looked_up is None:\n            self.looked_up = self.distance.cos()\n"
                                 "        bias = self.bias[:, self.distance] + self.looked_up\n")],
-        # what each switch changes, whatever the weights are
-        [(SWITCH, "    def train(self, mode=True):\n        self.turns = getattr(self, 'turns', 0) + 1\n"
+        # what each turn of a training changes, whatever the weights are
+        [(SWITCH, "    def train(self, mode=True):\n        self.turns = getattr(self, 'turns', 0) + mode\n"
                   "        return super().train(mode)\n\n"),
          (CHOICE, "        bias = self.bias[:, self.distance] * self.turns\n")],
     ],

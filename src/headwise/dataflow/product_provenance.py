@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow.contractions import Einsum, is_constant
-from headwise.dataflow.provenance import LOST, Marks, beside, numbered, place_of
+from headwise.dataflow.provenance import LOST, Marks, beside, numbered, place_of, source_of
 
 __all__ = ["contracted", "entrywise", "looking", "own_tokens"]
 
@@ -175,6 +175,7 @@ def _of_this_step(pair: Marks, tokens: list[Tensor]) -> Marks:
     """
     x, y = pair.arrays["x"], pair.arrays["y"]
     for t in tokens:
-        if bool((t >= 0).all() & ((t != x) & (t != y)).all()) and _is_laid_beside(t, y):
+        is_later = (t >= 0) & (t != x) & (t != y) & (source_of(t) == source_of(x))
+        if bool(is_later.all()) and _is_laid_beside(t, y):
             return Marks("pair", {**pair.arrays, "x": beside(t, y)})
     return pair
