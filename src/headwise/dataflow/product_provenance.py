@@ -173,9 +173,10 @@ def _of_this_step(pair: Marks, tokens: list[Tensor]) -> Marks:
     """A pair to which a token is added that is neither of its two: what an earlier query attended to, as features of
     the keys for this one (Chorowski et al. 2015, arXiv:1506.07503, equation 9).
     """
-    x, y = pair.arrays["x"], pair.arrays["y"]
     for t in tokens:
-        is_later = (t >= 0) & (t != x) & (t != y) & (source_of(t) == source_of(x))
-        if bool(is_later.all()) and _is_laid_beside(t, y):
-            return Marks("pair", {**pair.arrays, "x": beside(t, y)})
+        for query, key in (("x", "y"), ("y", "x")):
+            before, others = pair.arrays[query], pair.arrays[key]
+            is_later = (t >= 0) & (t != before) & (t != others) & (source_of(t) == source_of(before))
+            if bool(is_later.all()) and _is_laid_beside(t, others):
+                return Marks("pair", {**pair.arrays, query: beside(t, others)})
     return pair
