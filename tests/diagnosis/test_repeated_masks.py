@@ -3,7 +3,7 @@
 import pytest
 
 import headwise as hw
-from tests.diagnosis.written import HEAD, blamed_in, marked
+from tests.diagnosis.written import HEAD, blamed_in, found_in, line_of, marked
 
 RANKED = '''
 
@@ -49,3 +49,37 @@ def test_a_mask_that_is_repeated_in_another_order_is_patched(tmp_path):
     (fault,) = hw.doctor(f"{path}:Ranked").faults
     assert (fault.kind, fault.proved) == ("mask-repeat-order", True)
     assert "late.repeat_interleave(self.heads, dim=0)" in fault.patch
+
+
+OFFERED = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width, memory_width, heads):
+        super().__init__()
+        self.heads = heads
+        self.memory = nn.Linear(memory_width, width)
+        self.nothing = nn.Parameter(torch.randn(1, 1, width))
+        self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def shut(self, offered):
+        # the first key always is
+        shut = F.pad(~offered, (1, 0))
+        return {tiled}
+
+    def forward(self, tokens, regions, offered):
+        \"\"\"
+        tokens: (B, L, width)
+        regions: (B, S, memory_width)
+        offered: (B, L, S) bool, whether a region is offered to a token
+        \"\"\"
+        keys = torch.cat([self.nothing.expand(tokens.shape[0], -1, -1), self.memory(regions)], dim=1)
+        return self.attn(tokens, keys, keys, attn_mask=self.shut(offered), need_weights=False)[0]
+"""
+)
+
+
+def test_what_is_said_of_pairs_is_repeated_in_the_order_of_samples_and_heads():
+    source = OFFERED.replace("{tiled}", "shut.repeat(self.heads, 1, 1)")
+    assert blamed_in(source) == [("mask-repeat-order", line_of(source, "shut.repeat"))]
+    assert found_in(OFFERED.replace("{tiled}", "shut.repeat_interleave(self.heads, dim=0)")).verdict == "sound"

@@ -21,17 +21,18 @@ UNREAD = "doctor.missed.flag_unread"
 def examined_parts(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
     """Each part of the examination: what was examined of it in one of several ways to call a target, or why not."""
     plans: list[Plan] = [exam.plan for exam in exams]
-    masks = [plan for plan in plans if plan.mask]
+    masks = [exam.plan for exam in exams if exam.plan.mask and not isinstance(exam.examined.get("mask"), Missed)]
     means = dict.fromkeys(f"{plan.mask}: {declared['means']}" for plan in masks if (declared := plan.call.get("_mask")))
     settings_seen = {plan.setting for plan in plans}
     ideals = [exam.examined.get("ideal", Missed("doctor.missed.no_ideal")) for exam in exams]
     tried: dict[str, Any] = {
         "self": "self" in settings_seen or Missed("doctor.missed.no_self"),
         "cross": "cross" in settings_seen or Missed("doctor.missed.no_cross"),
-        "mask": "; ".join(means) if means else no_mask(plans),
+        "mask": no_mask(plans),
         # what was tried in one of them was tried
         **{name: value for exam in exams for name, value in exam.examined.items() if isinstance(value, Missed)},
         **{name: value for exam in exams for name, value in exam.examined.items() if not isinstance(value, Missed)},
+        **({"mask": "; ".join(means)} if means else {}),
         "ideal": next((met for met in ideals if met is not True), True),
     }
     orders = [exam.examined.get("causal") for exam in exams]

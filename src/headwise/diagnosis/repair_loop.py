@@ -31,6 +31,8 @@ from headwise.diagnosis.checks.token_sums import normaliser_suspects, unhidden_p
 from headwise.diagnosis.checks.token_tables import table_suspects
 from headwise.diagnosis.checks.transposed_scores import crossed_suspects
 from headwise.diagnosis.checks.weight_sums import sharing_suspects
+from headwise.diagnosis.coverage import Missed
+from headwise.diagnosis.distance import distance
 from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.flags import is_option
 from headwise.diagnosis.plans.further_masks import taken_otherwise
@@ -149,7 +151,14 @@ def _of_weights(exam: Examination, run: Run) -> Found:
             suspects = checks.all("mask", _late_sharing, run, free)
         if not suspects and exam.plan.mask and all(kind != "softmax-missing" for kind, _ in exam.tried):
             exam, suspects = checks("mask", (exam, suspects), _masking, exam, run, free)
+            if not suspects and not exam.suspects and _is_without_effect(exam.run(), free):
+                exam.examined["mask"] = Missed("doctor.missed.mask_without_effect", {"name": exam.plan.mask})
     return exam, suspects
+
+
+def _is_without_effect(run: Run, free: Run) -> bool:
+    """Whether a mask leaves the output as it is without one."""
+    return run.output is not None and free.output is not None and distance(run.output, free.output) == 0
 
 
 def _of_sums(exam: Examination, run: Run, free: Run) -> Found:
