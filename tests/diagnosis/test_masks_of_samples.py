@@ -253,19 +253,19 @@ PAST = (
 class Attend(nn.Module):
     \"\"\"The steps ahead attend to the past, which is padded in front, and to those before them.
 
-    x [batch, past + ahead, width]; past_len [batch], how many steps of the past there are
+    x [batch, steps, width]; encoder_lengths [batch], how many steps of the past there are
     \"\"\"
 
-    def __init__(self, width, heads, past):
+    def __init__(self, width, heads, n_encoder):
         super().__init__()
-        self.heads, self.past = heads, past
+        self.heads, self.past = heads, n_encoder
         self.q, self.kv, self.o = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
 
-    def forward(self, x, past_len):
+    def forward(self, x, encoder_lengths):
         q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2)
                    for t in (self.q(x[:, self.past:]), *self.kv(x).chunk(2, dim=-1)))
         step = torch.arange(x.shape[1], device=x.device)
-        hidden = (step > step[self.past:, None]) | (step < (self.past - past_len)[:, None, None])
+        hidden = (step > step[self.past:, None]) | (step < (self.past - encoder_lengths)[:, None, None])
         s = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(hidden[:, None], float("-inf"))
         return self.o((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
 """
@@ -275,4 +275,4 @@ class Attend(nn.Module):
 def test_lengths_of_some_of_the_tokens_are_not_taken_for_those_of_all():
     found = found_in(PAST)
     assert (found.verdict, found.faults) == ("sound", ())
-    assert "past_len" in found.examined["mask"] and found.examined["mask"].startswith("no: ")
+    assert found.examined["mask"].startswith("no: in the calls that were made encoder_lengths hides nothing")

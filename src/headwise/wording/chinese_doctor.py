@@ -26,6 +26,7 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.hidden": "改动被掩码遮住的 token 的数值，输出改变 {error}。",
     "doctor.evidence.trimmed": "去掉末尾的填充，输出改变 {error}。",
     "doctor.evidence.stepped": "逐个 token 计算的输出，与一次计算全部 token 的相差 {error}。",
+    "doctor.evidence.blocks": "把键分成小块时，输出与只用一块时相差 {error}。",
     "doctor.evidence.retrained": "先 eval() 再训练之后，输出与之前从未进入 eval 模式的模块相差 {error}。",
     "doctor.evidence.switched": "再调用一次 eval() 之后，输出相差 {error}。",
     "doctor.evidence.single": "只有一个样本时：{error}。",

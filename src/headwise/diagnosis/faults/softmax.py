@@ -61,6 +61,29 @@ EDGES = Template(
 """,
 )
 
+# a softmax over blocks of keys, which carries the largest score and both sums from block to block
+BLOCKS = Template(
+    "BLOCKS",
+    f"""{IMPORTS}{INIT}    def forward(self, x):
+        q = self.split(self.q_proj(x)) / math.sqrt(self.head_dim)
+        k = self.split(self.k_proj(x))
+        v = self.split(self.v_proj(x))
+        largest = q.new_full((*q.shape[:-1], 1), float("-inf"))
+        total, context = torch.zeros_like(largest), torch.zeros_like(q)
+        for start in range(0, k.shape[2], self.block_size):
+            block = slice(start, start + self.block_size)
+            scores = q @ k[:, :, block].transpose(-2, -1)
+            larger = torch.maximum(largest, scores.amax(dim=-1, keepdim=True))
+            weights, rescale = (scores - larger).exp(), (largest - larger).exp()
+            total = total * rescale + weights.sum(dim=-1, keepdim=True)
+            context = context * rescale + weights @ v[:, :, block]
+            largest = larger
+        return self.out_proj((context / total).transpose(1, 2).flatten(2))
+""".replace("self.dropout = nn.Dropout(0.1)", "self.block_size = block_size").replace(
+        "d_model, n_heads):", "d_model, n_heads, block_size=64):"
+    ),
+)
+
 FAULTS = (
     Fault(
         "softmax-axis", FAULT, "formula",
@@ -119,6 +142,20 @@ FAULTS = (
             "对 token 的加权和除以的不是权重之和。",
             "一个查询的权重之和不是 1：所有的值都是 1 时，结果并不是 1。",
             "除以查询与（给值加权的那些）键的 {name} 之积。",
+        ),
+    ),
+    Fault(
+        "softmax-blocks", FAULT, "law",
+        BLOCKS(("context = context * rescale", "context = context")),
+        Words(
+            "The softmax over blocks of keys gives another result for blocks of another size.",
+            "What earlier blocks add up is weighed by the largest score of their time, not by that of all keys.",
+            "Multiply both sums by exp(largest before - largest now) in each block, before the block is added.",
+        ),
+        Words(
+            "按键分块计算的 softmax，换一个块大小结果就不同。",
+            "之前各块的累加值用的是当时的最大分数，而不是所有键的最大分数。",
+            "每处理一块，先把两个累加值都乘以 exp(旧最大值 - 新最大值)，再加上这一块。",
         ),
     ),
     Fault(
