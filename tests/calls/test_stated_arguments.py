@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from headwise.calls import Named, Plan, find, other_lengths
+from tests.diagnosis.written import HEAD, found_in
 
 
 def plans_of(target):
@@ -510,3 +511,32 @@ def test_whole_numbers_of_which_some_are_asked_for_are_no_mask():
     call = plans_of(Molecules)[0]
     assert call["hops"]["_ids"] == ["B", "L", "L"]
     assert call["_mask"]["argument"] == "node_mask"
+
+
+BESIDE = (
+    HEAD
+    + '''
+class Attend(nn.Module):
+    """The interest of a person in an item.
+
+    item      [B]     the item
+    history   [B, T]  items before, 0 where there is none
+    numbers   [B, F]
+    """
+
+    def __init__(self, n_items, width=12, n_numbers=5):
+        super().__init__()
+        self.table = nn.Embedding(n_items, width, padding_idx=0)
+        self.q, self.out = nn.Linear(width, width), nn.Linear(2 * width + n_numbers, 1)
+
+    def forward(self, item, history, numbers):
+        q, h = self.table(item), self.table(history)
+        s = (h @ self.q(q)[:, :, None]).squeeze(-1) / q.shape[-1] ** 0.5
+        w = s.masked_fill(history == 0, -1e4).softmax(-1)
+        return self.out(torch.cat([(w[..., None] * h).sum(1), q, numbers], dim=-1))
+'''
+)
+
+
+def test_an_input_is_as_wide_as_a_number_that_the_class_has_by_default() -> None:
+    assert found_in(BESIDE).verdict == "sound"

@@ -150,18 +150,20 @@ def _joined(plan: Plan, have: int, need: int, sizes: Mapping[str, int]) -> list[
 
 
 def _wider(plan: Plan, more: int, sizes: Mapping[str, int]) -> list[Plan]:
-    """The plans in which one input is wider by so much, as what the class was built with is, where others stand beside.
+    """The plans in which one input is wider by so much, as what the class was built with is, or a number that it has by
+    default, where others stand beside.
 
     Only a width that nothing is built with is another one.
     """
     built = [value for value in plan.init.values() if isinstance(value, str) and value in sizes]
+    widths = [*((value, sizes[value]) for value in built), *((each, each) for each in sorted(_defaults(plan)))]
     inputs = {name: value for name, value in plan.call.items() if isinstance(value, list) and len(value) > 1}
     return [
-        replace(plan, call={**plan.call, name: [*shape[:-1], symbol]})
+        replace(plan, call={**plan.call, name: [*shape[:-1], width]})
         for name, shape in inputs.items()
-        for symbol in built
+        for width, size in widths
         if str(shape[-1]) in sizes and shape[-1] not in spoken(list(plan.init.values()))
-        and sizes[symbol] - sizes[str(shape[-1])] == more and symbol not in TOKEN_AXES
+        and size - sizes[str(shape[-1])] == more and width not in TOKEN_AXES
     ]  # fmt: skip
 
 
