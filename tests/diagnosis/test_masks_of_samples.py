@@ -151,6 +151,30 @@ def test_the_token_that_ends_a_segment_is_one_of_it(words, count, faults):
     assert blamed_in(source) == [(kind, line_of(source, "cumsum")) for kind in faults]
 
 
+STEPS_FIRST = (
+    ("obs (batch, steps, width); done (batch, steps)", "obs (steps, batch, width); done (steps, batch)"),
+    ("self.qkv(obs)", "self.qkv(obs.transpose(0, 1))"),
+    ("return self.o(y.transpose(1, 2).flatten(2))", "return self.o(y.transpose(1, 2).flatten(2)).transpose(0, 1)"),
+    ("{words}", LAST),
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "faults"),
+    [
+        ("done.long().cumsum(dim=0).T", ["segment-end-moved"]),
+        ("(done.long().cumsum(dim=0) - done.long()).T", []),
+    ],
+)
+def test_steps_may_stand_before_samples(count, faults):
+    source = SEGMENTS
+    for old, new in STEPS_FIRST:
+        assert old in source
+        source = source.replace(old, new)
+    source = source.replace("{count}", count)
+    assert blamed_in(source) == [(kind, line_of(source, "cumsum")) for kind in faults]
+
+
 TOKEN = (
     HEAD
     + """

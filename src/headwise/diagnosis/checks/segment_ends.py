@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,15 +31,17 @@ FEWEST = 3
 def segment_ends(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """A running count of flags that counts the token which a flag marks to the segment after it."""
     for name, value in run.named.items():
-        if value.ndim != 2 or not _marks_last(run.plan, name) or value.shape[1] < FEWEST:
+        axis = _token_axis(run.plan, name)
+        if value.ndim != 2 or not _marks_last(run.plan, name) or value.shape[axis] < FEWEST:
             continue
-        place = value.shape[1] // 2
-        ended = rerun(more_change=_flagged(name, place))
+        place = value.shape[axis] // 2
+        flagged = _flagged(name, axis, place)
+        ended = rerun(more_change=flagged)
         count = _count_of(ended, name)
         if count is None or not _is_with_next(ended, place):
             continue
         stand_ins = {count.site: _exclusive(count.function)}
-        mended = rerun(stand_ins, more_change=_flagged(name, place))
+        mended = rerun(stand_ins, more_change=flagged)
         if mended.failure is None and attentions(mended) and not _is_with_next(mended, place):
             repair = Repair(stand_ins, rewriting=without_own)
             return [Suspect("segment-end-moved", count.span, repair, values={"name": name}, proved=True)]
@@ -53,14 +55,21 @@ def _marks_last(plan: Plan, name: str) -> bool:
     return any(LAST.search(entry) and not NEXT.search(entry) for entry in entries)
 
 
-def _flagged(name: str, place: int) -> Change:
+def _token_axis(plan: Plan, name: str) -> int:
+    """The axis of tokens of an argument with one of samples beside it."""
+    declared = plan.call.get(name)
+    axes = declared.get("_ids", ()) if isinstance(declared, Mapping) else declared
+    return 0 if isinstance(axes, Sequence) and list(axes)[1:] == ["B"] else 1
+
+
+def _flagged(name: str, axis: int, place: int) -> Change:
     """One flag in each sample."""
 
     def change(_: Any, options: dict[str, Any]) -> None:
         value = options.get(name)
         if isinstance(value, Tensor):
             flags = torch.zeros_like(value)
-            flags[:, place] = 1
+            flags.select(axis, place).fill_(1)
             options[name] = flags
 
     return change
