@@ -70,7 +70,7 @@ def test_blocks_that_are_put_together_as_one_are_right(loop) -> None:
         (SUMS, "y = y * rest", "y = y", "y = y + e"),
         (SUMS, "total = total * rest", "total = total", "total = total + e"),
         (IN_PLACE, "            y.mul_(rest)\n", "", "y += e"),
-        (MERGED, "(lse - new).exp()", "1.0", "new = torch.logaddexp"),
+        (MERGED, "y = y * (lse - new).exp()", "y = y", "y = y + (s - new)"),
     ],
     ids=["values", "weights", "in place", "merged"],
 )

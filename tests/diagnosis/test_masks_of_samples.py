@@ -299,4 +299,4 @@ class Attend(nn.Module):
 def test_lengths_of_some_of_the_tokens_are_not_taken_for_those_of_all():
     found = found_in(PAST)
     assert (found.verdict, found.faults) == ("sound", ())
-    assert found.examined["mask"].startswith("no: in the calls that were made encoder_lengths hides nothing")
+    assert found.examined["mask"].startswith("no: in the calls that were made encoder_lengths does not")

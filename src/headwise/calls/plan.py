@@ -119,7 +119,7 @@ class Plan:
             built = self.target(**copies, **self.initial(sizes))
         if isinstance(built, nn.Module):
             # a train of its own may return nothing
-            built.train(training)
+            built.train() if training else built.eval()
         return built
 
     def initial(self, sizes: Mapping[str, int]) -> dict[str, Any]:

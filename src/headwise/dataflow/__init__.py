@@ -12,13 +12,13 @@ _HOME = {
     "SUMS": "propagation", "TOTALS": "sums_over_tokens", "TRIANGLES": "propagation", "UNKNOWN": "expressions",
     "AttentionOps": "attention", "AttentionPattern": "attention_pattern", "Decoded": "decoder", "Decoder": "decoder",
     "DecodingStep": "decoder", "Einsum": "contractions", "Expressions": "expressions", "Follower": "provenance",
-    "Manner": "runner", "MarkedOp": "marked_operations", "Marks": "provenance", "NamedAxis": "axes",
+    "Manner": "manner", "MarkedOp": "marked_operations", "Marks": "provenance", "NamedAxis": "axes",
     "Names": "axis_names", "Origin": "provenance", "Owners": "entry_heads", "ProvenanceTracker": "propagation",
     "Row": "axis_names", "Run": "runner", "Shape": "axes", "Sizes": "sizes", "TokenSum": "sums_over_tokens",
-    "aligned": "axis_names", "allowed_by": "attention_pattern", "arguments": "runner", "attentions": "attention",
+    "aligned": "axis_names", "allowed_by": "attention_pattern", "arguments": "manner", "attentions": "attention",
     "axes_of": "decoder", "by_site": "axis_names", "call_of": "runner", "causal_argument": "attention_pattern",
     "chain_of": "attention",
-    "contraction": "contractions", "default_dtype": "runner", "downstream": "sums_over_tokens",
+    "contraction": "contractions", "default_dtype": "manner", "downstream": "sums_over_tokens",
     "feature_sums": "token_mixing", "find_pattern": "attention_pattern", "followed": "provenance",
     "hidden_in_layer": "attention", "is_constant": "contractions", "is_laid_over": "attention",
     "is_layer": "attention", "is_movement": "index_maps", "is_scores": "attention", "kinds": "attention_steps",
@@ -71,6 +71,9 @@ if TYPE_CHECKING:
     from headwise.dataflow.float64 import move_weights as move_weights
     from headwise.dataflow.float64 import readied as readied
     from headwise.dataflow.index_maps import is_movement as is_movement
+    from headwise.dataflow.manner import Manner as Manner
+    from headwise.dataflow.manner import arguments as arguments
+    from headwise.dataflow.manner import default_dtype as default_dtype
     from headwise.dataflow.marked_operations import SOFTMAXES as SOFTMAXES
     from headwise.dataflow.marked_operations import MarkedOp as MarkedOp
     from headwise.dataflow.product_provenance import looking as looking
@@ -94,11 +97,8 @@ if TYPE_CHECKING:
     from headwise.dataflow.provenance import sample_of as sample_of
     from headwise.dataflow.provenance import source_of as source_of
     from headwise.dataflow.provenance import sources_of as sources_of
-    from headwise.dataflow.runner import Manner as Manner
     from headwise.dataflow.runner import Run as Run
-    from headwise.dataflow.runner import arguments as arguments
     from headwise.dataflow.runner import call_of as call_of
-    from headwise.dataflow.runner import default_dtype as default_dtype
     from headwise.dataflow.runner import run as run
     from headwise.dataflow.sizes import Sizes as Sizes
     from headwise.dataflow.sizes import product as product

@@ -105,7 +105,7 @@ def attentions(run: Run) -> list[AttentionOps]:
 
 
 def _attentions(run: Run) -> list[AttentionOps]:
-    out = []
+    out, earlier = [], list[frozenset[int]]()
     for entry in run.seen:
         if entry.last in ATTENTIONS or entry.last in LAYERS:
             out.append(AttentionOps(None, (), entry, "x", fused=True))
@@ -117,7 +117,7 @@ def _attentions(run: Run) -> list[AttentionOps]:
             continue
         left = kinds[0] == "pair"
         weights = entry.joint.a if left else entry.joint.b
-        path = _pair_path(run, entry, _number(entry, weights), [_softmaxes(each.path) for each in out])
+        path = _pair_path(run, entry, _number(entry, weights), earlier)
         values = operand_marks(entry)[1 if left else 0]
         scores = _scores(path, values)
         marks = operand_marks(entry)[0 if left else 1]
@@ -126,6 +126,7 @@ def _attentions(run: Run) -> list[AttentionOps]:
         letters = entry.joint.left if left else entry.joint.right
         looks = looking(marks, [letters.index(axis) for axis in entry.joint.summed])
         out.append(AttentionOps(scores, tuple(path), entry, looks))
+        earlier.append(_softmaxes(path))
     return out
 
 

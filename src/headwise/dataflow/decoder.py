@@ -13,15 +13,10 @@ from torch import Tensor, nn
 from headwise.calls import CacheProtocol, Plan
 from headwise.dataflow.argument_marks import declared, named_tensors
 from headwise.dataflow.float64 import Unset, readied
+from headwise.dataflow.manner import arguments, default_dtype, first_of
 from headwise.dataflow.propagation import ProvenanceTracker
 from headwise.dataflow.provenance import Marks
-from headwise.dataflow.runner import (
-    Run,
-    StandIns,
-    arguments,
-    default_dtype,
-    first_of,
-)
+from headwise.dataflow.runner import Run, StandIns
 from headwise.recording import Record, Replacing, Site, record, seeded, tensors
 
 __all__ = ["Decoded", "Decoder", "DecodingStep", "axes_of"]

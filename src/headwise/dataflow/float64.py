@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from headwise.recording import seeded
 
-__all__ = ["Unset", "as_it_is", "move_weights", "readied", "retrained"]
+__all__ = ["Unset", "as_it_is", "move_weights", "readied"]
 
 # no weight that anyone chose is beyond these
 LARGEST, SMALLEST = 1e6, 1e-30
@@ -41,24 +40,16 @@ def readied(target: nn.Module, dtype: torch.dtype, *, training: bool = False) ->
     target = _awake(_of(target, dtype))
     # a switch of its own may read the weights, and draw random numbers
     with seeded(1):
-        target.train(training)
+        target.train() if training else target.eval()
     return target
 
 
-def move_weights(target: nn.Module, share: float) -> None:
-    """Move the weights of a module at random, as by training. share: of numbers as large as 1."""
+def move_weights(target: nn.Module, std: float, *, is_learned: Callable[[nn.Parameter], bool] | None = None) -> None:
+    """Add normal numbers to the weights of a module, as training moves them. is_learned: which of them; None: all."""
     with torch.no_grad(), seeded(0):
         for param in target.parameters():
-            if param.requires_grad and param.is_floating_point():
-                param.add_(torch.randn_like(param), alpha=share)
-
-
-def retrained(target: nn.Module, share: float) -> None:
-    """Switch a module to training, move its weights by a share, and switch it back; as far as it lets itself be."""
-    with contextlib.suppress(Exception), seeded(1):
-        target.train()
-        move_weights(target, share)
-        target.eval()
+            if param.requires_grad and param.is_floating_point() and (is_learned is None or is_learned(param)):
+                param.add_(torch.randn_like(param), alpha=std)
 
 
 def _of(target: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -164,19 +164,19 @@ def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...]) -> 
 
 
 def _is_laid_beside(a: Tensor, b: Tensor) -> bool:
-    """Whether one token is laid beside several others along an axis, whichever of the two holds it."""
-    axes = range(a.ndim)
-    return any(is_constant(x, axis) and not is_constant(y, axis) for x, y in ((a, b), (b, a)) for axis in axes)
+    """Whether one token of a is laid beside several of b along an axis."""
+    return any(is_constant(a, axis) and not is_constant(b, axis) for axis in range(a.ndim))
 
 
 def _of_this_step(pair: Marks, tokens: list[Tensor]) -> Marks:
-    """A pair to which a token is added that is neither of its two: what an earlier query attended to, as features of
-    the keys for this one (Chorowski et al. 2015, arXiv:1506.07503, equation 9).
+    """Pairs of one query that attended to the keys in an earlier step: where a later query is added, they are pairs of
+    that one, and what was attended to is a feature of the keys (See et al. 2017, arXiv:1704.04368, equation 11).
     """
     for t in tokens:
         for query, key in (("x", "y"), ("y", "x")):
             before, others = pair.arrays[query], pair.arrays[key]
-            is_later = (t >= 0) & (t != before) & (t != others) & (source_of(t) == source_of(before))
-            if bool(is_later.all()) and _is_laid_beside(t, others):
+            is_later = (t >= 0) & (source_of(t) == source_of(before)) & (place_of(t) > place_of(before))
+            is_of_one = place_of(before).unique().numel() == 1
+            if is_of_one and bool(is_later.all()) and _is_laid_beside(t, others):
                 return Marks("pair", {**pair.arrays, query: beside(t, others)})
     return pair

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
@@ -14,14 +13,15 @@ from torch import Tensor, nn
 
 from headwise.calls import Plan
 from headwise.dataflow.argument_marks import declared, named_tensors, source_numbers, state_marks
-from headwise.dataflow.float64 import Unset, as_it_is, readied, retrained
+from headwise.dataflow.float64 import Unset, readied
+from headwise.dataflow.manner import Manner, arguments, built, call_before, default_dtype, first_of
 from headwise.dataflow.marked_operations import MarkedOp
 from headwise.dataflow.propagation import ProvenanceTracker
 from headwise.dataflow.provenance import Marks
 from headwise.recording import Failure, Record, Replacing, Site, TensorSeen, begin_anew, record, seeded, tensors
 from headwise.source import Span
 
-__all__ = ["Manner", "Run", "StandIns", "arguments", "call_of", "default_dtype", "first_of", "run"]
+__all__ = ["Run", "StandIns", "call_of", "run"]
 
 StandIns = Mapping[Site, Callable[..., Any]]
 Given = ParamSpec("Given")
@@ -143,37 +143,6 @@ def _spans_of(recording: Record) -> frozenset[Span]:
     return frozenset(op.span for op in (*recording.operations, *failed))
 
 
-@dataclass(frozen=True)
-class Manner:
-    """The options of a run. seed: of the inputs; luck: of random numbers in the run, None: as the inputs. earlier: the
-    seed of the inputs of a call before, None: it is the first; before: its sizes, (): the same. forgets: the state that
-    it left is restored. moved: after it, how far the weights are moved by a training, None: there is none.
-    instance: the seed of random numbers while the target is built.
-    """
-
-    dtype: torch.dtype = torch.float64
-    seed: int = 0
-    luck: int | None = None
-    earlier: int | None = None
-    before: tuple[tuple[str, int], ...] = ()
-    forgets: bool = False
-    moved: float | None = None
-    instance: int = 0
-    gradients: bool = False
-    training: bool = False
-
-
-@contextlib.contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """A block in which new tensors have this dtype."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 def run(
     plan: Plan,
     manner: Manner | None = None,
@@ -189,8 +158,7 @@ def run(
     with default_dtype(manner.dtype):
         try:
             with Unset():
-                # its mode is switched when its weights are as they are to be
-                target = plan.build(sizes, seed=manner.instance, training=True)
+                target = built(plan, sizes, manner.instance)
         except Exception:  # noqa: BLE001  user code may raise anything; it is diagnosed
             return _unbuilt(plan, sizes, own, dict(stand_ins or {}))
         if isinstance(target, nn.Module):
@@ -218,7 +186,7 @@ def run(
             replacing.within_layers(),
             seeded(),
         ):
-            _called_before(plan, target, sizes, manner)
+            call_before(plan, target, sizes, manner)
             begin_anew(manner.seed if manner.luck is None else manner.luck)
             recording = record(
                 lambda: target(*args, **options),
@@ -240,54 +208,6 @@ def _unbuilt(plan: Plan, sizes: Mapping[str, int], user_files: tuple[str, ...], 
     """The run of a plan whose target cannot be built; its operations have no marks."""
     failed = record(lambda: plan.build(sizes), user_files=user_files)
     return Run(plan, sizes, failed, ProvenanceTracker({}, is_followed=True), None, {}, {}, None, stand_ins)
-
-
-def _called_before(plan: Plan, target: Any, sizes: Mapping[str, int], manner: Manner) -> None:
-    """Run the calls before the recorded one."""
-    if isinstance(target, nn.Module) and any(isinstance(p, nn.UninitializedParameter) for p in target.parameters()):
-        # lazy weights must be equal in every run
-        begin_anew(0)
-        _called(plan, target, sizes, 0, manner.dtype)
-    if manner.earlier is not None:
-        forget = as_it_is(target) if manner.forgets and isinstance(target, nn.Module) else None
-        _called(plan, target, dict(manner.before) or sizes, manner.earlier, manner.dtype)
-        if forget is not None:
-            forget()
-    if manner.moved is not None and isinstance(target, nn.Module):
-        retrained(target, manner.moved)
-
-
-def _called(plan: Plan, target: Any, sizes: Mapping[str, int], seed: int, dtype: torch.dtype) -> None:
-    """Call a target once and ignore errors."""
-    args, options = arguments(plan, sizes, seed, dtype)
-    with torch.no_grad(), contextlib.suppress(Exception):
-        target(*args, **options)
-
-
-def arguments(
-    plan: Plan, sizes: Mapping[str, int], seed: int, dtype: torch.dtype
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a plan, in a dtype."""
-    # an expression of user code may draw random numbers too
-    with seeded(seed):
-        args, options = plan.arguments(sizes, seed=seed)
-    return tuple(_in(argument, dtype) for argument in args), {name: _in(each, dtype) for name, each in options.items()}
-
-
-def first_of(result: Any) -> Any:
-    """The result of a call, or of an output object the last hidden state, the logits, or else all that it holds."""
-    if isinstance(result, Tensor | tuple | list | Mapping):
-        return result
-    values = (getattr(result, name, None) for name in ("last_hidden_state", "logits"))
-    return next((value for value in values if isinstance(value, Tensor)), result)
-
-
-def _in(value: Any, dtype: torch.dtype) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
-    if isinstance(value, tuple):
-        return tuple(_in(each, dtype) for each in value)
-    return value
 
 
 def call_of(run: Run, entry: MarkedOp) -> Span:

@@ -21,6 +21,7 @@ UNREAD = "doctor.missed.flag_unread"
 def examined_parts(exams: list[Examination], whole: Whole, lang: str) -> dict[str, Any]:
     """Each part of the examination: what was examined of it in one of several ways to call a target, or why not."""
     plans: list[Plan] = [exam.plan for exam in exams]
+    idle = [why for exam in exams if isinstance(why := exam.examined.get("mask"), Missed)]
     masks = [exam.plan for exam in exams if exam.plan.mask and not isinstance(exam.examined.get("mask"), Missed)]
     means = dict.fromkeys(f"{plan.mask}: {declared['means']}" for plan in masks if (declared := plan.call.get("_mask")))
     settings_seen = {plan.setting for plan in plans}
@@ -28,13 +29,14 @@ def examined_parts(exams: list[Examination], whole: Whole, lang: str) -> dict[st
     tried: dict[str, Any] = {
         "self": "self" in settings_seen or Missed("doctor.missed.no_self"),
         "cross": "cross" in settings_seen or Missed("doctor.missed.no_cross"),
-        "mask": no_mask(plans),
+        "mask": "",
         # what was tried in one of them was tried
         **{name: value for exam in exams for name, value in exam.examined.items() if isinstance(value, Missed)},
         **{name: value for exam in exams for name, value in exam.examined.items() if not isinstance(value, Missed)},
-        **({"mask": "; ".join(means)} if means else {}),
         "ideal": next((met for met in ideals if met is not True), True),
     }
+    # in its place, and whatever one of them says of it
+    tried["mask"] = "; ".join(means) or next(iter(idle), None) or no_mask(plans)
     orders = [exam.examined.get("causal") for exam in exams]
     if isinstance(tried.get("causal"), Missed):
         unread = (why for why in orders if isinstance(why, Missed) and why.reason == UNREAD)

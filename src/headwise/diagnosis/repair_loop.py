@@ -19,7 +19,7 @@ from headwise.diagnosis.checks.extra_steps import value_suspects
 from headwise.diagnosis.checks.forward_method import silent_suspects
 from headwise.diagnosis.checks.grouped_heads import groups_suspects
 from headwise.diagnosis.checks.head_split import unsplit_heads
-from headwise.diagnosis.checks.key_blocks import unlike_blocks
+from headwise.diagnosis.checks.key_blocks import block_size_suspects
 from headwise.diagnosis.checks.layout_repair import layout_suspects
 from headwise.diagnosis.checks.lost_triangles import lost_triangles
 from headwise.diagnosis.checks.mask import masking_suspects
@@ -138,7 +138,7 @@ def _of_weights(exam: Examination, run: Run) -> Found:
     if free.failure is None and not suspects:
         suspects = checks.all("weights", sharing_suspects, free) or checks.all("weights", crossed_suspects, free)
         suspects = suspects or checks.all("weights", normalisation_suspects, free)
-        suspects = suspects or checks.all("weights", unlike_blocks, free, partial(exam.rerun, plan=exam.free))
+        suspects = suspects or checks.all("weights", block_size_suspects, free, partial(exam.rerun, plan=exam.free))
         suspects = suspects or checks.all("heads", groups_suspects, free)
         suspects = suspects or checks.all("causal", _ordered, exam, free)
         if not suspects and not exam.is_published:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
 from functools import partial
 from itertools import compress
 from typing import Any, NamedTuple
@@ -284,8 +283,8 @@ def _proved(exam: Examination, laws: Sequence[Suspect]) -> Examination:
     if not exam.suspects:
         return exam
     runner = exam.checks.again()
-    again = law_suspects(replace(exam, checks=runner)) if any(law.repair.is_runnable for law in laws) else []
-    # where the budget ends here, the laws were asked before, and it is not known what is left of what they found
+    again = law_suspects(exam.changed(checks=runner)) if any(law.repair.is_runnable for law in laws) else []
+    # where a law cannot be asked again, it is not known what is left of what it found
     left = broken(exam) | {(each.kind, each.span) for each in (*again, *(laws if runner.failures else ()))}
     return exam.with_suspects(proved(exam, goal, left, laws))
 

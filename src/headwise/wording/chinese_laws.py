@@ -11,7 +11,7 @@ LAWS: dict[str, str] = {
     "doctor.axis.value_width": "值的维度",
     "doctor.axis.parameter": "维度",
     "doctor.axis.other": "别的大小",
-    "doctor.missed.mask_without_effect": "在所做的调用中，{name} 没有遮住任何键，也不知道是否应当遮住",
+    "doctor.missed.mask_without_effect": "在所做的调用中，{name} 没有改变输出，也不知道是否应当改变",
     "doctor.missed.no_budget": "一次检查的运行次数已用完",
     "doctor.missed.patches_left": "第 {lines} 行的没有全部试过；加 --fix 会多试一些",
     "doctor.missed.patches_left_at_last": "第 {lines} 行的没有全部试过",

@@ -11,8 +11,8 @@ LAWS: dict[str, str] = {
     "doctor.axis.value_width": "width of a value",
     "doctor.axis.parameter": "width",
     "doctor.axis.other": "another size",
-    "doctor.missed.mask_without_effect": "in the calls that were made {name} hides nothing, and whether it should "
-    "is not known",
+    "doctor.missed.mask_without_effect": "in the calls that were made {name} does not change the output, and whether "
+    "it should is not known",
     "doctor.missed.no_budget": "it would have taken more runs than one examination makes",
     "doctor.missed.patches_left": "of line {lines} not all were tried; --fix tries more of them",
     "doctor.missed.patches_left_at_last": "of line {lines} not all were tried",

@@ -88,10 +88,9 @@ def tells_samples(run: Run, rerun: Callable[..., Run]) -> bool:
     """Whether it is known which sample the entries of a run's inputs and of its output belong to, and other samples can
     hold other numbers.
     """
-    samples, _ = samples_of(run, rerun)
-    if not samples or run.output is None or attends_rows(run):
+    if run.output is None or not samples_of(run, rerun)[0] or attends_rows(run):
         return False
-    disturbed = _disturbed(rerun, {name: each != 0 for name, each in samples.items()})
+    disturbed = run.fact(_beside_first, run, rerun)
     return disturbed.output is not None and disturbed.output.shape == run.output.shape
 
 
@@ -124,12 +123,19 @@ def _leak(run: Run, rerun: Callable[..., Run]) -> tuple[int, Run] | None:
     last = int(of_output.max())
     # where tokens took the place of samples and see only those before them, it is the last that sees the others
     for sample in (0, last):
-        repeated = _disturbed(rerun, {name: each != sample for name, each in samples.items()})
+        others = {name: each != sample for name, each in samples.items()}
+        repeated = _disturbed(rerun, others) if sample else run.fact(_beside_first, run, rerun)
         if repeated.output is None or repeated.output.shape != run.output.shape:
             return None
         if bool((differs(repeated.output, run.output) & (of_output == sample)).any()):
             return sample, repeated
     return None
+
+
+def _beside_first(run: Run, rerun: Callable[..., Run]) -> Run:
+    """A run in which all samples but the first hold other numbers."""
+    samples, _ = samples_of(run, rerun)
+    return _disturbed(rerun, {name: each != 0 for name, each in samples.items()})
 
 
 def _known(run: Run) -> dict[str, Marks]:

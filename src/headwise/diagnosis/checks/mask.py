@@ -45,7 +45,8 @@ __all__ = ["is_reached", "masking_suspects"]
 # what masks of any attention are called after
 PLAIN = frozenset({"q", "k", "v", "query", "key", "value", "attention", "attn", "src", "tgt", "source", "target"})
 PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
-DIFFERENCES = frozenset({"-", "sub", "subtract", "rsub", "__rsub__"})
+# of a number less a tensor
+DIFFERENCES = frozenset({"rsub", "__rsub__"})
 Pair = tuple[AttentionOps, AttentionPattern | None, AttentionPattern | None]
 
 

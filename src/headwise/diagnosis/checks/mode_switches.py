@@ -1,4 +1,4 @@
-"""Mode switches: whether eval() called again, or after a training, leaves nothing of what was before."""
+"""Mode switches: whether eval() called again leaves what a module computes as it was."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from headwise.dataflow import Run, move_weights
-from headwise.diagnosis.checks.parted_runs import parting
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.modules import draws_its_own
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import record, seeded, tensors
-from headwise.source import Span, is_installed, kept
+from headwise.source import Span, is_installed
 
-__all__ = ["stale_weights", "switched_modes"]
+__all__ = ["MOVED", "changes_by_itself", "switched_modes", "switches_of"]
 
 NEAR = 1e-6
 # how far the trained weights are moved, as by training
@@ -40,11 +39,11 @@ def switched_modes(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """
     if not isinstance(run.target, nn.Module) or not isinstance(run.plan.target, type):
         return []
-    switches = [_switch(type(module)) for module in run.target.modules()]
-    place = next((span for span in switches if span is not None), None)
-    if place is None or draws_its_own(run.target) or any(AVERAGES.search(name) for name in _names(run.target)):
+    switches = switches_of(run.target)
+    place = next(iter(switches), None)
+    if place is None or changes_by_itself(run.target):
         return []
-    files = {span.file for span in switches if span is not None}
+    files = {span.file for span in switches}
     first, kept = _after(rerun, (False,))
     if first.failure is not None or first.output is None or not bool(first.output.isfinite().all()):
         return []
@@ -64,36 +63,14 @@ def switched_modes(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     return []
 
 
-def stale_weights(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
-    """What eval() or a call in it computes from the weights and keeps, and a later call reads though they have changed.
-
-    Proved by runs after a training that moves the weights: one of a module that was in eval mode before, and called,
-    and one of a module that was not, differ; and not where the same training moves nothing.
-    """
-    if not isinstance(run.target, nn.Module) or not isinstance(run.plan.target, type):
-        return []
-    if draws_its_own(run.target) or any(AVERAGES.search(name) for name in _names(run.target)):
-        return []
-    for moved in (MOVED, 0.0):
-        fresh, again = rerun(moved=moved, training=True), rerun(moved=moved, earlier=0)
-        if fresh.failure is not None or again.failure is not None or fresh.output is None or again.output is None:
-            return []
-        error = float("inf") if fresh.output.shape != again.output.shape else distance(fresh.output, again.output)
-        if (error > NEAR) is (moved == 0.0):
-            # the same after a training, or the switches themselves change what it computes
-            return []
-        if moved:
-            place, evidence = parting(fresh.seen, again.seen), f"{error:.4g}"
-    place, said = _kept_at(again, place) or place, {"how": "retrained"}
-    return [Suspect("stale-weights", place, values=said, proved=True, evidence=evidence)]
+def switches_of(target: nn.Module) -> list[Span]:
+    """Where the classes of the modules of a target switch between training and evaluation themselves."""
+    return [span for module in target.modules() if (span := _switch(type(module))) is not None]
 
 
-def _kept_at(run: Run, place: Span | None) -> Span | None:
-    """Where what an operation at some place takes was put into an attribute of a module; None: it is in none."""
-    held = [(value, module, name) for module in run.target.modules() for name, value in vars(module).items()]
-    taken = [tensor for entry in run.seen if entry.span == place for tensor in entry.tensors]
-    return next((span for tensor in taken for value, module, name in held if value is tensor
-                 and (span := kept(module, name)) is not None), None)  # fmt: skip
+def changes_by_itself(target: nn.Module) -> bool:
+    """Whether calls of a target differ on purpose: it draws random numbers, or keeps an average of its weights."""
+    return draws_its_own(target) or any(AVERAGES.search(name) for name in _names(target))
 
 
 def _switch(kind: type[nn.Module]) -> Span | None:

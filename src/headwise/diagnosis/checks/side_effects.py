@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from headwise.calls import other_lengths
 from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.checks.backward import apart
-from headwise.diagnosis.checks.mode_switches import stale_weights, switched_modes
+from headwise.diagnosis.checks.mode_switches import switched_modes
 from headwise.diagnosis.checks.parted_runs import parting
+from headwise.diagnosis.checks.stale_weights import stale_weights
 from headwise.diagnosis.coverage import Missed, Tried
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.repair import Repair
@@ -161,7 +162,7 @@ def left_over(run: Run, rerun: Callable[..., Run], calls: Sequence[int] = (0, BE
         error = f"{distance(run.output, again.output):.4g}" if raised is None else type(raised.error).__name__
         values = {"how": "forgotten" if raised is None else "raised_laws"}
         return [Suspect("stateful-forward", place, values=values, proved=True, evidence=error)], True
-    return switched_modes(run, rerun) or ([] if memories(run) else stale_weights(run, rerun)), True
+    return switched_modes(run, rerun) or stale_weights(run, rerun), True
 
 
 def _of_other_lengths(run: Run, seed: int) -> Iterator[tuple[int, Sizes]]:

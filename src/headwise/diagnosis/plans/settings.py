@@ -140,14 +140,7 @@ def _found(
             out.refused = error
         # without what it advises, which is said after it
         out.reason, calls = str(error).partition(": ")[0], Found((), ())
-    if any("L" in str(plan.call) for plan in calls.plans) or (not calls.has_nan and (calls.plans or calls.failures)):
-        return calls
-    try:
-        # where all outputs hold NaN, or all but those of a single token, it is examined so
-        again = find(target, namespace=namespace, init=init, call=call, user_files=files, finite=False, work=INNER)
-    except InputError:
-        return calls
-    return again if again.plans or not calls.failures else calls
+    return calls
 
 
 def _masked(plan: Plan, declared: Mapping[str, Any]) -> Plan:
