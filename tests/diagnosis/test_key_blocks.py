@@ -53,13 +53,39 @@ MERGED = """
             new = torch.logaddexp(lse, own)
             y = y * (lse - new).exp() + (s - new).exp() @ vs
             lse = new"""
-# tokens attend within their block, which is no softmax over all keys
-LOCAL = """
-        y = torch.cat([(a @ b.mT).softmax(-1) @ c
-                       for a, b, c in zip(*(t.split(self.tile, dim=2) for t in (q, k, v)))], dim=2)"""
+# tokens attend to their own block of tokens and those before it, which is no softmax over all keys
+EARLIER = """
+        qs, kk, vv = (t.split(self.tile, dim=2) for t in (q, k, v))
+        out = []
+        for at, block in enumerate(qs):
+            top = torch.full_like(block[..., :1], -1e9)
+            total, part = torch.zeros_like(top), torch.zeros_like(block)
+            for ks, vs in zip(kk[: at + 1], vv[: at + 1]):
+                s = block @ ks.mT
+                new = torch.maximum(top, s.amax(-1, keepdim=True))
+                e, rest = (s - new).exp(), (top - new).exp()
+                total = total * rest + e.sum(-1, keepdim=True)
+                part = part * rest + e @ vs
+                top = new
+            out.append(part / total)
+        y = torch.cat(out, dim=2)"""
+# means of as many tokens, and the softmax over them one at a time (arXiv:1801.10198)
+MEANS = """
+        k, v = (F.avg_pool1d(t.flatten(0, 1).mT, self.tile, ceil_mode=True).mT for t in (k, v))
+        k, v = (t.unflatten(0, q.shape[:2]) for t in (k, v))
+        top = torch.full_like(q[..., :1], -1e9)
+        total, y = torch.zeros_like(top), torch.zeros_like(q)
+        for ks, vs in zip(k.split(1, dim=2), v.split(1, dim=2)):
+            s = q @ ks.mT
+            new = torch.maximum(top, s)
+            e, rest = (s - new).exp(), (top - new).exp()
+            total, y, top = total * rest + e, y * rest + e @ vs, new
+        y = y / total"""
 
 
-@pytest.mark.parametrize("loop", [SUMS, IN_PLACE, MERGED, LOCAL], ids=["sums", "in place", "merged", "local"])
+@pytest.mark.parametrize(
+    "loop", [SUMS, IN_PLACE, MERGED, EARLIER, MEANS], ids=["sums", "in place", "merged", "earlier", "means"]
+)
 def test_blocks_that_are_put_together_as_one_are_right(loop) -> None:
     assert blamed_in(BLOCKS.format(loop=loop)) == []
 
@@ -77,3 +103,15 @@ def test_blocks_that_are_put_together_as_one_are_right(loop) -> None:
 def test_a_sum_that_is_not_rescaled_is_told(loop, old, new, part) -> None:
     source = BLOCKS.format(loop=loop.replace(old, new))
     assert blamed_in(source) == [("softmax-blocks", line_of(source, part))]
+
+
+def test_blocks_of_queries_do_not_stand_before_those_of_keys() -> None:
+    loop = EARLIER.replace("kk[: at + 1], vv[: at + 1]", "k.split(self.keys, dim=2), v.split(self.keys, dim=2)")
+    loop = loop.replace("qs, kk, vv = (t.split(self.tile, dim=2) for t in (q, k, v))", "qs = q.split(self.tile, dim=2)")
+    source = BLOCKS.replace("tile=32):", "tile=32, keys=32):")
+    source = source.replace(
+        "self.heads, self.tile = heads, tile", "self.heads, self.tile, self.keys = heads, tile, keys"
+    )
+    assert blamed_in(source.format(loop=loop)) == []
+    wrong = source.format(loop=loop.replace("part = part * rest", "part = part"))
+    assert blamed_in(wrong) == [("softmax-blocks", line_of(wrong, "part = part + e"))]

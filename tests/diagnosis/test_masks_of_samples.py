@@ -300,3 +300,27 @@ def test_lengths_of_some_of_the_tokens_are_not_taken_for_those_of_all():
     found = found_in(PAST)
     assert (found.verdict, found.faults) == ("sound", ())
     assert found.examined["mask"].startswith("no: in the calls that were made encoder_lengths does not")
+
+
+ENDS = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    \"\"\"x (batch, tokens, width); lengths (batch,) how many tokens there are\"\"\"
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.o = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x, lengths):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, dim=-1))
+        s = q @ k.mT / math.sqrt(q.shape[-1])
+        y = self.o((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+        return y[torch.arange(len(y)), lengths - 1]
+"""
+)
+
+
+def test_the_place_of_the_last_token_is_no_number_of_some_of_them():
+    assert blamed_in(ENDS) == [("mask-ignored", line_of(ENDS, "lengths - 1]"))]

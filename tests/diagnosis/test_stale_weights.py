@@ -48,6 +48,10 @@ LAZY = """        if not self.training and self.looked_up is None:
             self.looked_up = self.bias[:, self.distance]
         bias = self.bias[:, self.distance] if self.training else self.looked_up
 """
+STORED = """        if not self.training and len(x) not in self.bias_cache:
+            self.bias_cache[len(x)] = self.bias[:, self.distance]
+        bias = self.bias[:, self.distance] if self.training else self.bias_cache[len(x)]
+"""
 
 
 def changed(*changes: tuple[str, str]) -> str:
@@ -64,8 +68,11 @@ def changed(*changes: tuple[str, str]) -> str:
         ([], "self.looked_up = self.bias[:, self.distance]"),
         # a call in eval mode keeps it
         ([(SWITCH, ""), (CHOICE, LAZY)], "self.looked_up = self.bias[:, self.distance]"),
+        # whatever it is called, and in whatever it is kept
+        ([(SWITCH, ""), ("        self.looked_up = None\n", "        self.bias_cache = {}\n"), (CHOICE, STORED)],
+         "self.bias_cache[len(x)] = "),
     ],
-    ids=["of a switch", "of a call"],
+    ids=["of a switch", "of a call", "in a dictionary"],
 )  # fmt: skip
 def test_what_is_kept_of_weights_that_have_changed_is_told_where_it_is_kept(changes, part) -> None:
     source = changed(*changes)
@@ -82,6 +89,19 @@ def test_what_is_kept_of_weights_that_have_changed_is_told_where_it_is_kept(chan
         [(SWITCH, "    def train(self, mode=True):\n        self.looked_up = None\n"
                   "        return super().train(mode)\n\n"),
          (CHOICE, CALLED)],
+        # a call in training drops it
+        [(SWITCH, ""), (CHOICE, "        if self.training:\n            self.looked_up = None\n" + LAZY)],
+        # eval() alone makes it anew
+        [(SWITCH, "    def eval(self):\n        super().eval()\n"
+                  "        self.looked_up = self.bias[:, self.distance].detach()\n        return self\n\n")],
+        # a first call sets a weight, which is learned then
+        [(SWITCH, ""),
+         ("        self.looked_up = None\n",
+          "        self.looked_up = None\n        self.step = nn.Parameter(torch.zeros(1))\n"),
+         (CHOICE, "        if self.looked_up is None:\n            self.looked_up = True\n"
+                  "            with torch.no_grad():\n"
+                  "                self.step.copy_(self.qkv_proj.weight.abs().mean())\n"
+                  "        bias = self.bias[:, self.distance] * self.step\n")],
         # nothing of it follows the weights
         [(SWITCH, ""), (CHOICE, "        if self.looked_up is None:\n            self.looked_up = self.distance.cos()\n"
                                 "        bias = self.bias[:, self.distance] + self.looked_up\n")],
@@ -90,7 +110,8 @@ def test_what_is_kept_of_weights_that_have_changed_is_told_where_it_is_kept(chan
                   "        return super().train(mode)\n\n"),
          (CHOICE, "        bias = self.bias[:, self.distance] * self.turns\n")],
     ],
-    ids=["anew", "dropped", "dropped for a call", "of no weight", "a schedule"],
+    ids=["anew", "dropped", "dropped for a call", "dropped by a call", "eval alone", "a weight", "of no weight",
+         "a schedule"],
 )  # fmt: skip
 def test_what_is_made_anew_from_the_weights_is_right(changes) -> None:
     assert blamed_in(changed(*changes), "Attention") == []

@@ -28,9 +28,9 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.hidden": "With other numbers in the tokens that the mask hides the output changes by {error}.",
     "doctor.evidence.trimmed": "Without the padding at the end the output changes by {error}.",
     "doctor.evidence.stepped": "Token by token the output differs by {error} from that of all tokens at once.",
-    "doctor.evidence.blocks": "With small blocks of keys the output differs by {error} from that with one block.",
-    "doctor.evidence.retrained": "After eval(), and a training after it, the output differs by {error} from that of a "
-    "module that was not in eval mode before.",
+    "doctor.evidence.blocks": "With smaller blocks of keys the output differs by {error}.",
+    "doctor.evidence.retrained": "Evaluated, trained further and evaluated again, the output differs by {error} from that "
+    "of a module that was trained alone.",
     "doctor.evidence.switched": "After one more eval() the output differs by {error}.",
     "doctor.evidence.single": "With one sample: {error}.",
     "doctor.evidence.forgotten": "Second output off by {error} → 0 when what the first call left in the module is "

@@ -26,6 +26,8 @@ __all__ = [
 # the words of a name, in CamelCase or with underscores, and those that turn the next one round
 WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 DENYING = frozenset({"non", "not", "no", "un", "anti", "without"})
+# what is causal then are blocks of tokens, which see each other (arXiv:2503.09573)
+GROUPS = frozenset({"block", "blockwise", "chunk", "chunked", "chunkwise"})
 # how a docstring begins that says what a class is, in which the order stands beside the attention itself
 CAUSAL = re.compile(
     r"(?:(?:an?|the|multi-?head(?:ed)?|scaled|dot-product|fused|efficient|grouped|query|sliding|window|local)[\s-]+)*"
@@ -176,13 +178,13 @@ def _is_idle(run: Run, name: str) -> bool:
 def _says_causal(name: str) -> bool:
     """Whether a name says that later tokens are not seen.
 
-    >>> [_says_causal(name) for name in ("CausalSelfAttention", "is_causal", "NonCausalAttention", "not_causal")]
+    >>> [_says_causal(name) for name in ("CausalSelfAttention", "is_causal", "NonCausalAttention", "BlockCausal")]
     [True, True, False, False]
     """
     words = [each.lower() for each in WORDS.findall(name)]
     for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
         is_said = word in ("causal", "autoregressive") or (word == "masked" and after == "self")
-        if is_said and before not in DENYING:
+        if is_said and before not in DENYING | GROUPS:
             return True
     return False
 

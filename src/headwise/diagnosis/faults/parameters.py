@@ -226,7 +226,7 @@ FAULTS = (
         ),
         Words(
             "What is computed from the weights in eval mode is kept, and used after they have changed.",
-            "An evaluation after further training computes with the weights of the first.",
+            "After further training, an evaluation still computes with the weights of the first one.",
             "Compute it in each call, or drop it in train().",
         ),
         Words(

@@ -148,13 +148,13 @@ FAULTS = (
         "softmax-blocks", FAULT, "law",
         BLOCKS(("context = context * rescale", "context = context")),
         Words(
-            "The softmax over blocks of keys gives another result for blocks of another size.",
-            "What earlier blocks add up is weighed by the largest score of their time, not by that of all keys.",
-            "Multiply both sums by exp(largest before - largest now) in each block, before the block is added.",
+            "The online softmax over blocks of keys gives another result for blocks of another size.",
+            "The sums of earlier blocks are still relative to an older running maximum of the scores.",
+            "Rescale both sums by exp(old maximum - new maximum) in each block, before the block is added.",
         ),
         Words(
-            "按键分块计算的 softmax，换一个块大小结果就不同。",
-            "之前各块的累加值用的是当时的最大分数，而不是所有键的最大分数。",
+            "按键分块的在线 softmax，换一个块大小结果就不同。",
+            "之前各块的累加值仍以旧的累积最大分数（running max）为准。",
             "每处理一块，先把两个累加值都乘以 exp(旧最大值 - 新最大值)，再加上这一块。",
         ),
     ),
