@@ -27,7 +27,7 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.trimmed": "去掉末尾的填充，输出改变 {error}。",
     "doctor.evidence.stepped": "逐个 token 计算的输出，与一次计算全部 token 的相差 {error}。",
     "doctor.evidence.blocks": "把键分成更小的块时，输出相差 {error}。",
-    "doctor.evidence.retrained": "先评估、再训练、再评估，输出与只训练过的模块相差 {error}。",
+    "doctor.evidence.retrained": "先评估、再训练、再评估，输出与另一个 state_dict() 相同的模块相差 {error}。",
     "doctor.evidence.switched": "再调用一次 eval() 之后，输出相差 {error}。",
     "doctor.evidence.single": "只有一个样本时：{error}。",
     "doctor.evidence.forgotten": "清除前一次调用在模块里留下的东西后，再次调用的输出与第一次之差 {error} → 0。",

@@ -29,8 +29,8 @@ DOCTOR: dict[str, str] = {
     "doctor.evidence.trimmed": "Without the padding at the end the output changes by {error}.",
     "doctor.evidence.stepped": "Token by token the output differs by {error} from that of all tokens at once.",
     "doctor.evidence.blocks": "With smaller blocks of keys the output differs by {error}.",
-    "doctor.evidence.retrained": "Evaluated, trained further and evaluated again, the output differs by {error} from that "
-    "of a module that was trained alone.",
+    "doctor.evidence.retrained": "Evaluated, trained further and evaluated again, the output differs by {error} from "
+    "that of another module with the same state_dict().",
     "doctor.evidence.switched": "After one more eval() the output differs by {error}.",
     "doctor.evidence.single": "With one sample: {error}.",
     "doctor.evidence.forgotten": "Second output off by {error} → 0 when what the first call left in the module is "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from headwise.dataflow import Run
@@ -25,35 +27,49 @@ INNER = ("_parameters", "_buffers", "_modules")
 def stale_weights(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """What eval() or a call in it computes from the weights and keeps, and a later call reads though they have changed.
 
-    Proved by two runs after a step of training: a module that was evaluated before it, and one that was not, differ;
-    and they do not where the step moves no weight.
+    Proved by two runs: a module that was evaluated and then trained for a step, and another one that has loaded its
+    `state_dict`, differ; and they do not where the step moves no weight.
     """
     if not isinstance(run.target, nn.Module) or not isinstance(run.plan.target, type):
         return []
     if changes_by_itself(run.target) or not (switches_of(run.target) or _keeps(run)):
         return []
-    first, error = _compared(rerun, MOVED)
-    if first is None or error <= NEAR or _compared(rerun, 0.0)[1] > NEAR:
+    pair, still = _trained_and_loaded(rerun, MOVED), _trained_and_loaded(rerun, 0.0)
+    if pair is None or still is None or _apart(*pair) <= NEAR or _apart(*still) > NEAR:
         return []
-    second = rerun(moved=MOVED, earlier=0)
-    place = parting(first.seen, second.seen) or (second.seen[-1].span if second.seen else None)
-    said = {"how": "retrained"}
-    return [
-        Suspect("stale-weights", _kept_at(second, place) or place, values=said, proved=True, evidence=f"{error:.4g}")
-    ]
+    trained, loaded = pair
+    place = parting(loaded.seen, trained.seen) or (trained.seen[-1].span if trained.seen else None)
+    values, evidence = {"how": "retrained"}, f"{_apart(*pair):.4g}"
+    return [Suspect("stale-weights", _kept_at(trained, place) or place, values=values, proved=True, evidence=evidence)]
 
 
-def _compared(rerun: Callable[..., Run], std: float) -> tuple[Run | None, float]:
-    """A run after a step of training, and how far it is from one of a module that was evaluated before that step; None:
-    one of them fails.
+def _trained_and_loaded(rerun: Callable[..., Run], std: float) -> tuple[Run, Run] | None:
+    """A run of a module that was evaluated and trained before, and one of another with its `state_dict`; None: one of
+    them fails, or a call sets weights, as one that begins a scale does. std: how far the training moves weights.
     """
-    trained, evaluated = rerun(moved=std, training=True), rerun(moved=std, earlier=0)
-    for each in (trained, evaluated):
-        if each.failure is not None or each.output is None or each.target.training:
-            return None, float("inf")
-    a, b = trained.output, evaluated.output
-    is_alike = a is not None and b is not None and a.shape == b.shape
-    return trained, distance(a, b) if is_alike else float("inf")
+    trained = rerun(moved=std, earlier=0)
+    state = (
+        {} if trained.failure is not None else {k: v.detach().clone() for k, v in trained.target.state_dict().items()}
+    )
+    is_loaded: list[bool] = []
+
+    def load(other: Any, _: dict[str, Any]) -> None:
+        with contextlib.suppress(Exception):
+            other.load_state_dict(state)
+            other.eval()
+            is_loaded.append(True)
+
+    loaded = rerun(training=True, more_change=load)
+    if trained.output is None or loaded.output is None or trained.target.training or not is_loaded:
+        return None
+    is_set = any(not torch.equal(param, state[name]) for name, param in loaded.target.named_parameters())
+    return None if is_set else (trained, loaded)
+
+
+def _apart(a: Run, b: Run) -> float:
+    """How far the outputs of two runs are from each other."""
+    is_alike = a.output is not None and b.output is not None and a.output.shape == b.output.shape
+    return distance(a.output, b.output) if is_alike else float("inf")
 
 
 def _keeps(run: Run) -> bool:
