@@ -7,12 +7,11 @@ import torch
 from torch import nn
 
 import headwise as hw
-from headwise.calls import find
+from headwise.calls import finder, wish_search
 from headwise.diagnosis import check_runner, laws, repair_loop, target_diagnosis
 from headwise.diagnosis.check_runner import CheckRunner
 from headwise.diagnosis.checks.layout_repair import layout_suspects
 from headwise.diagnosis.examination import Examination
-from headwise.diagnosis.plans import settings
 
 SHAPES = {"query": ["B", "H", "L", "d"], "key": ["B", "H", "S", "d"], "value": ["B", "H", "S", "d"]}
 # the checks of laws.py, and under which name each is told
@@ -170,10 +169,10 @@ def test_what_raises_with_every_call_is_not_searched_a_second_time(monkeypatch):
     searched = []
 
     def counted(*args, **options):
-        searched.append(options.get("finite", True))
-        return find(*args, **options)
+        searched.append(options["finite"])
+        return wish_search.searched(*args, **options)
 
-    monkeypatch.setattr(settings, "find", counted)
+    monkeypatch.setattr(finder, "searched", counted)
 
     def raises(query, key, value):
         return query @ key.transpose(-2, -1) @ value.missing

@@ -41,6 +41,7 @@ from headwise.diagnosis.plans.mask_variants import FinitePlan, FlippedPlan, has_
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import weighed_sums
 from headwise.diagnosis.window_runs import hides_further, order_of_windows, wrapped
+from headwise.recording import tensors
 
 __all__ = ["broken", "examined"]
 
@@ -159,8 +160,9 @@ def _of_weights(exam: Examination, run: Run) -> Found:
 
 
 def _is_without_effect(run: Run, free: Run) -> bool:
-    """Whether a mask leaves the output as it is without one."""
-    return run.output is not None and free.output is not None and distance(run.output, free.output) == 0
+    """Whether a mask leaves all that comes out as it is without one."""
+    pair = [list(tensors(each.record.result)) for each in (run, free)]
+    return bool(pair[0]) and len(pair[0]) == len(pair[1]) and not any(map(distance, *pair))
 
 
 def _of_sums(exam: Examination, run: Run, free: Run) -> Found:
