@@ -143,7 +143,7 @@ class Inverted(Crossed):
 def test_a_difference_by_a_fault_is_not_told_as_one_by_positions():
     found = hw.doctor(Inverted)
     assert "mask-inverted" in [each.kind for each in found.faults]
-    assert found.examined["order of keys"] is True or "other faults come first" in found.examined["order of keys"]
+    assert found.examined["order of keys"] is True or "mend the faults" in found.examined["order of keys"]
 
 
 def test_a_number_beyond_float16_is_warned_of_where_its_fill_is_a_fault_too():

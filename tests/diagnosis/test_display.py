@@ -122,9 +122,9 @@ def test_what_was_examined_is_told_in_words_and_what_was_not_with_its_reason():
 
 
 def test_what_was_not_examined_for_one_reason_is_told_together():
-    examined = {"training": "no: other faults come first", "self": True, "half": "no: other faults come first"}
+    examined = {"training": "no: mend the faults first", "self": True, "half": "no: not before the faults above are mended"}
     last = told(verdict="sound", examined=examined).splitlines()[-1]
-    assert last == "Not examined: train mode, float16 (other faults come first)."
+    assert last == "Not examined: train mode, float16 (mend the faults first)."
 
 
 def test_an_error_is_told_once_and_what_was_measured_of_each_line_with_the_line():

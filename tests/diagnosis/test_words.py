@@ -66,7 +66,7 @@ def test_warnings_name_the_numbers_and_stand_on_their_lines():
     assert half.kind == "mask-half-overflow"
     assert half.what == "In float16 this line raises: -1e9 is outside the range of float16."
     assert half.source.strip() == "scores = scores.masked_fill(blocked, -1e9)"
-    assert divided.what.startswith("The constructor accepts d_model=34 with n_heads=3, which does not divide it;")
+    assert divided.what.startswith("The constructor accepts a d_model that n_heads does not divide, such as 34 with 3;")
     assert divided.fix == "Check d_model % n_heads == 0 in __init__."
     assert divided.source.strip() == "self.d_k = d_model / n_heads"
     assert divided.evidence.startswith("d_model=34, n_heads=3 → RuntimeError: shape")

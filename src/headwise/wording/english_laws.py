@@ -25,7 +25,7 @@ LAWS: dict[str, str] = {
     "doctor.missed.no_output": "it gave no tensor to compare",
     "doctor.missed.no_cache": "it takes none",
     "doctor.missed.cache_unseen": "none was seen",
-    "doctor.missed.faults_first": "other faults come first",
+    "doctor.missed.faults_first": "mend the faults first",
     "doctor.missed.cache_unknown": "{name} was seen, but not how it is handed on",
     "doctor.missed.cache_guessed": "a step with it fails at line {line}; how it is meant to be called is not known",
     "doctor.missed.layout_guessed": "what comes to line {line} is no query and key of tokens in the order of axes that "
@@ -55,7 +55,7 @@ LAWS: dict[str, str] = {
     "doctor.met.unequal_samples": "the queries of one sample meet the keys of another",
     "doctor.met.unequal_tokens": "weights meet the values of other tokens",
     "doctor.missed.no_self": "only a call with other keys was found",
-    "doctor.missed.not_causal": "nothing asks for it",
+    "doctor.missed.not_causal": "nothing in the code asks for it",
     "doctor.missed.flag_unread": "{name} is read only in a branch that was not run",
     "doctor.missed.no_scores": "the scores and the weights of line {line} could not be laid side by side",
     "doctor.missed.no_design": "the weights of line {line} follow from the scores neither by softmax(q·kᵀ/√d) nor by a "

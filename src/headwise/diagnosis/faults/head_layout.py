@@ -182,12 +182,12 @@ FAULTS = (
         "heads-not-divisible", WARNING, "constraint",
         SELF((CHECK, ""), at="d_model // n_heads"),
         Words(
-            "The constructor accepts {name}={was} with {near}={factor}, which does not divide it; forward then fails.",
+            "The constructor accepts a {name} that {near} does not divide, such as {was} with {factor}; forward then fails.",
             "The user has to find the reason in an error about shapes.",
             "Check {name} % {near} == 0 in __init__.",
         ),
         Words(
-            "构造函数接受了 {name}={was} 与 {near}={factor}，两者不能整除；之后 forward 才报错。",
+            "构造函数接受不能被 {near} 整除的 {name}，例如 {was} 与 {factor}；之后 forward 才报错。",
             "使用者只能从形状错误里猜原因。",
             "在 __init__ 里检查 {name} % {near} == 0。",
         ),
