@@ -122,7 +122,7 @@ def test_what_was_examined_is_told_in_words_and_what_was_not_with_its_reason():
 
 
 def test_what_was_not_examined_for_one_reason_is_told_together():
-    examined = {"training": "no: mend the faults first", "self": True, "half": "no: not before the faults above are mended"}
+    examined = {"training": "no: mend the faults first", "self": True, "half": "no: mend the faults first"}
     last = told(verdict="sound", examined=examined).splitlines()[-1]
     assert last == "Not examined: train mode, float16 (mend the faults first)."
 

@@ -182,7 +182,8 @@ FAULTS = (
         "heads-not-divisible", WARNING, "constraint",
         SELF((CHECK, ""), at="d_model // n_heads"),
         Words(
-            "The constructor accepts a {name} that {near} does not divide, such as {was} with {factor}; forward then fails.",
+            "The constructor accepts a {name} that {near} does not divide, such as {was} with {factor}; forward then "
+            "fails.",
             "The user has to find the reason in an error about shapes.",
             "Check {name} % {near} == 0 in __init__.",
         ),
