@@ -83,3 +83,29 @@ def test_what_is_said_of_pairs_is_repeated_in_the_order_of_samples_and_heads():
     source = OFFERED.replace("{tiled}", "shut.repeat(self.heads, 1, 1)")
     assert blamed_in(source) == [("mask-repeat-order", line_of(source, "shut.repeat"))]
     assert found_in(OFFERED.replace("{tiled}", "shut.repeat_interleave(self.heads, dim=0)")).verdict == "sound"
+
+
+PACKED = (
+    HEAD
+    + """
+class Attend(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.attn = nn.MultiheadAttention(width, heads, batch_first=True)
+
+    def forward(self, x, segment_ids):
+        \"\"\"
+        x: (B, L, width)
+        segment_ids: (B, L) integers, of which text a token is
+        \"\"\"
+        others = segment_ids[:, :, None] != segment_ids[:, None, :]
+        return self.attn(x, x, x, attn_mask={tiled}, need_weights=False)[0]
+"""
+)
+
+
+def test_a_mask_of_segments_is_repeated_in_the_order_of_samples_and_heads():
+    source = PACKED.replace("{tiled}", "others.repeat(self.heads, 1, 1)")
+    assert blamed_in(source) == [("mask-repeat-order", line_of(source, "others.repeat"))]
+    assert found_in(PACKED.replace("{tiled}", "others.repeat_interleave(self.heads, dim=0)")).verdict == "sound"

@@ -214,12 +214,11 @@ def _disturbed(rerun: Callable[..., Run], where: Mapping[str, Tensor]) -> Run:
 def _other_numbers(value: Tensor) -> Tensor:
     """Numbers that a norm of features tells from those of `value`: it takes the same shift and factor of all away.
 
-    Of whole numbers others that came as well, since a vocabulary ends somewhere.
+    Of whole numbers others that came as well, since a vocabulary ends somewhere; others are equal to each other then.
     """
-    if value.dtype == torch.bool:
-        return ~value
     if not value.is_floating_point():
-        return (value + 1) % (value.max() + 1)
+        places = torch.arange(value.numel()).reshape(value.shape)
+        return ((value.long() + places) % (int(value.max()) + 1)).to(value.dtype)
     wave = torch.arange(value.numel(), dtype=value.dtype).cos().reshape(value.shape)
     return value * 1.3 + wave + 0.7
 
