@@ -132,8 +132,10 @@ def looking(pair: Marks, axes: list[int]) -> str:
     return "y" if all(is_constant(pair.arrays["y"], axis) for axis in axes) else "x"
 
 
-def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...]) -> Marks | None:
-    """The marks of an elementwise operation, or of one that keeps the shape of its first input."""
+def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...], *, is_sum: bool) -> Marks | None:
+    """The marks of an elementwise operation, or of one that keeps the shape of its first input. is_sum: it adds, as an
+    additive score adds a query, laid beside all keys, to these.
+    """
     operands = [marks for marks in input_marks if marks is not None and marks.kind != "lost"]
     if not operands or (len(operands) > 1 and any(operand.kind == "state" for operand in operands)):
         return LOST
@@ -156,7 +158,8 @@ def entrywise(input_marks: tuple[Marks | None, ...], shape: tuple[int, ...]) -> 
             # features of a token with others of it
             return Marks("state", {"t": a, "f": numbered(first.arrays["f"], marks.arrays["f"])})
         if bool(((place_of(a) != place_of(b)) & (a >= 0) & (b >= 0)).any()):
-            if tuple(operands[0].shape) == shape == tuple(own.shape) and not _is_laid_beside(a, b):
+            is_alike = tuple(operands[0].shape) == shape == tuple(own.shape)
+            if is_alike and not (is_sum and _is_laid_beside(a, b)):
                 # a residual or a gate: it has several tokens
                 return first
             return Marks("pair", {"x": beside(a, b), "y": beside(b, a), "h": first.arrays["f"]})

@@ -40,6 +40,7 @@ JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", 
                    "scatter", "scatter_", "index_copy_", "index_add_"})  # fmt: skip
 CATS = frozenset({"cat", "concat", "concatenate"})
 TRIANGLES = frozenset({"tril", "triu", "tril_", "triu_"})
+ADDITIONS = frozenset({"+", "+=", "add", "add_"})
 SUMS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "logsumexp", "norm", "vector_norm", "prod"})
 COUNTS = frozenset({"sum", "count_nonzero"})
 ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProductAttention", "AdditiveAttention"})
@@ -204,7 +205,8 @@ class ProvenanceTracker:
             if self.learned is not None and len(entry.outputs) == 1 and not is_weighed:
                 marks = self.learned.of_samples(entry, marks)
             return (marks,) * count
-        return tuple(entrywise(input_marks, tuple(tensor.shape)) for tensor in operation.outputs)
+        is_sum = operation.name in ADDITIONS
+        return tuple(entrywise(input_marks, tuple(tensor.shape), is_sum=is_sum) for tensor in operation.outputs)
 
     def _attention(self, input_marks: tuple[Marks | None, ...], operation: Operation) -> Marks:
         q, v = input_marks[0], input_marks[2]
