@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.diagnosis.written import HEAD, blamed_in, line_of
+from tests.diagnosis.written import HEAD, blamed_in, found_in, line_of
 
 BLOCKS = (
     HEAD
@@ -115,3 +115,13 @@ def test_blocks_of_queries_do_not_stand_before_those_of_keys() -> None:
     assert blamed_in(source.format(loop=loop)) == []
     wrong = source.format(loop=loop.replace("part = part * rest", "part = part"))
     assert blamed_in(wrong) == [("softmax-blocks", line_of(wrong, "part = part + e"))]
+
+
+def test_small_blocks_are_examined_as_one() -> None:
+    # a number of this name is given small sizes
+    source = BLOCKS.format(loop=SUMS).replace("tile", "block")
+    found = found_in(source)
+    assert (found.verdict, found.faults) == ("sound", ())
+    assert found.examined["comparison"].startswith("softmax")
+    unscaled = source.replace("q = q * q.shape[-1] ** -0.5", "q = q * 1.0")
+    assert [kind for kind, _ in blamed_in(unscaled)] == ["scale-missing"]

@@ -19,7 +19,7 @@ from headwise.diagnosis.checks.extra_steps import value_suspects
 from headwise.diagnosis.checks.forward_method import silent_suspects
 from headwise.diagnosis.checks.grouped_heads import groups_suspects
 from headwise.diagnosis.checks.head_split import unsplit_heads
-from headwise.diagnosis.checks.key_blocks import block_size_suspects
+from headwise.diagnosis.checks.key_blocks import block_size_suspects, in_one_block
 from headwise.diagnosis.checks.layout_repair import layout_suspects
 from headwise.diagnosis.checks.lost_triangles import lost_triangles
 from headwise.diagnosis.checks.mask import masking_suspects
@@ -38,6 +38,7 @@ from headwise.diagnosis.examination import Examination
 from headwise.diagnosis.plans.flags import is_option
 from headwise.diagnosis.plans.further_masks import taken_otherwise
 from headwise.diagnosis.plans.mask_variants import FinitePlan, FlippedPlan, has_other_axes, looks_back, said_lines
+from headwise.diagnosis.repair import both
 from headwise.diagnosis.suspects import Suspect
 from headwise.diagnosis.token_weights import weighed_sums
 from headwise.diagnosis.window_runs import hides_further, order_of_windows, wrapped
@@ -134,12 +135,17 @@ def _of_weights(exam: Examination, run: Run) -> Found:
     if suspects:
         return exam, suspects
     free = exam.run(plan=exam.free)
-    if free.failure is None and not attentions(free) and not attentions(run):
+    suspects = checks.all("weights", block_size_suspects, free, partial(exam.rerun, plan=exam.free))
+    one_block = checks("weights", None, in_one_block, free, partial(exam.rerun, plan=exam.free))
+    if not suspects and one_block is not None:
+        change = one_block if exam.change is None else both(one_block, exam.change)
+        exam = exam.changed(change=change, before=change)
+        run, free = exam.run(), exam.run(plan=exam.free)
+    if free.failure is None and not suspects and not attentions(free) and not attentions(run):
         exam, suspects = _of_sums(exam, run, free)
     if free.failure is None and not suspects:
         suspects = checks.all("weights", sharing_suspects, free) or checks.all("weights", crossed_suspects, free)
         suspects = suspects or checks.all("weights", normalisation_suspects, free)
-        suspects = suspects or checks.all("weights", block_size_suspects, free, partial(exam.rerun, plan=exam.free))
         suspects = suspects or checks.all("heads", groups_suspects, free)
         suspects = suspects or checks.all("causal", _ordered, exam, free)
         if not suspects and not exam.is_published:

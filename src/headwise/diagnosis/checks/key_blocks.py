@@ -10,10 +10,11 @@ from torch import nn
 from headwise.dataflow import MarkedOp, Run
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.modules import module_at
+from headwise.diagnosis.repair import Change
 from headwise.diagnosis.suspects import Suspect
 from headwise.recording import Site
 
-__all__ = ["block_size_suspects"]
+__all__ = ["block_size_suspects", "in_one_block"]
 
 NEAR = 1e-6
 # keys in a small block; a class may ask for blocks that are all full
@@ -48,6 +49,20 @@ def block_size_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     return []
 
 
+def in_one_block(run: Run, rerun: Callable[..., Run]) -> Change | None:
+    """What gives all keys of an online softmax to one block, which changes no output; None: it has one block, or it is
+    not known what does. run: without a mask; rerun: repeats it.
+    """
+    if not isinstance(run.target, nn.Module) or not _blocks(run):
+        return None
+    for path, name in _integers(run.target):
+        change = _setting(path, name, 1 + max(run.sizes.values()))
+        whole = rerun(more_change=change)
+        if whole.failure is None and not _blocks(whole) and distance(run.output, whole.output) <= NEAR:
+            return change
+    return None
+
+
 def _integers(target: nn.Module) -> Iterator[tuple[str, str]]:
     """The whole numbers that modules of user code hold: the name of the module, and theirs."""
     for path, module in target.named_modules():
@@ -55,7 +70,7 @@ def _integers(target: nn.Module) -> Iterator[tuple[str, str]]:
             yield from ((path, name) for name, value in vars(module).items() if type(value) is int and value > 1)
 
 
-def _setting(path: str, name: str, size: int) -> Callable[[Any, dict[str, Any]], None]:
+def _setting(path: str, name: str, size: int) -> Change:
     def change(target: Any, _: dict[str, Any]) -> None:
         setattr(module_at(target, path), name, size)
 
