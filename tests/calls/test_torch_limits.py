@@ -1,4 +1,4 @@
-"""A search for a call lets nothing read what is not there, and takes NaN for a number only where it is told to."""
+"""A search for a call lets nothing read what is not there, and takes NaN for a number only where nothing else comes."""
 
 import torch
 
