@@ -63,7 +63,7 @@ class Run:
         return self.tracker.marks
 
     @property
-    def known(self) -> Mapping[str, Marks]:
+    def argument_marks(self) -> Mapping[str, Marks]:
         """The marks of the arguments that have some, by name."""
         if not self.states or not self.seen or self.tracker.learned is None:
             return self.declared
@@ -83,15 +83,19 @@ class Run:
 
     def marks_of(self, name: str) -> Marks | None:
         """The marks of an argument; None: it has none."""
-        return self.known.get(name)
+        return self.argument_marks.get(name)
 
     def marks_at(self, tensor: TensorSeen) -> Marks | None:
         """The marks of an input of a failed operation, which may be an argument that no other operation read."""
         marks = self.marks.get(tensor.number)
         if marks is None and tensor.value is not None:
             for name, value in self.named.items():
-                if name in self.known and value.shape == tensor.value.shape and torch.equal(value, tensor.value):
-                    return self.known[name]
+                if (
+                    name in self.argument_marks
+                    and value.shape == tensor.value.shape
+                    and torch.equal(value, tensor.value)
+                ):
+                    return self.argument_marks[name]
         return marks
 
     @cached_property

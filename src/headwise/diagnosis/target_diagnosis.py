@@ -282,9 +282,9 @@ def _proved(exam: Examination, laws: Sequence[Suspect]) -> Examination:
     exam.examined["ideal"] = met or Missed(f"doctor.missed.{'torch_layer' if holds_layers(exam.run()) else 'no_ideal'}")
     if not exam.suspects:
         return exam
-    runner = exam.checks.again()
-    again = law_suspects(exam.changed(checks=runner)) if any(law.repair.is_runnable for law in laws) else []
-    # where a law cannot be asked again, it is not known what is left of what it found
+    runner, is_asked = exam.checks.again(), any(law.repair.is_runnable for law in laws)
+    again = law_suspects(exam.changed(checks=runner)) if is_asked else []
+    # what a law found that cannot be asked again may be left
     left = broken(exam) | {(each.kind, each.span) for each in (*again, *(laws if runner.failures else ()))}
     return exam.with_suspects(proved(exam, goal, left, laws))
 
@@ -292,10 +292,9 @@ def _proved(exam: Examination, laws: Sequence[Suspect]) -> Examination:
 def _documented(exams: list[Examination], user_files: tuple[str, ...], files: Mapping[str, str]) -> list[Suspect]:
     """What the documentation says otherwise; only what runs can say so."""
     understood = [exam for exam in exams if exam.is_understood]
-    if not understood:
+    exam = max(understood, key=lambda exam: (exam.plan.setting == "cross", not exam.plan.mask), default=None)
+    if exam is None:
         return []
-    exam = max(understood, key=lambda exam: (exam.plan.setting == "cross", not exam.plan.mask))
     result = exam.run(plan=exam.free)
-    if result.record.failure is not None:
-        return []
-    return docstring_notes(result) + comment_notes(exam.free, user_files, files)
+    is_told = result.record.failure is None
+    return docstring_notes(result) + comment_notes(exam.free, user_files, files) if is_told else []

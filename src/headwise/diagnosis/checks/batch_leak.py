@@ -141,7 +141,7 @@ def _beside_first(run: Run, rerun: Callable[..., Run]) -> Run:
 def _known(run: Run) -> dict[str, Marks]:
     """The marks of the arguments that hold tokens: their features, or their numbers in a vocabulary."""
     return {
-        name: marks for name, marks in run.known.items()
+        name: marks for name, marks in run.argument_marks.items()
         if call_role(name) not in SHARED and (run.named[name].is_floating_point() or _are_ids(run, name))
     }  # fmt: skip
 

@@ -109,7 +109,7 @@ def _is_documented(run: Run) -> bool:
         return False
     if any(_says_causal(each.name) for each in (*parameters(kind), *parameters(run.target.forward))):
         return False
-    if len(run.known) != 1:
+    if len(run.argument_marks) != 1:
         return False
     first = re.split(r"(?<=[.;；])\s|。|\n\s*\n", inspect.cleandoc(vars(kind).get("__doc__") or ""), maxsplit=1)[0]
     return CAUSAL.match(first) is not None and CONDITIONAL.search(first) is None
@@ -154,8 +154,8 @@ def _in_order(run: Run) -> set[str]:
     if not isinstance(run.target, nn.Module) or is_installed(getattr(inspect.getmodule(kind), "__file__", None) or ""):
         return set()
     # beside a memory what is generated token by token is told so in training too
-    generated = run.fact(lengthened, kind) if len(run.known) > 1 else frozenset()
-    return set(run.known) & (run.fact(told_in_order, kind) | generated)
+    generated = run.fact(lengthened, kind) if len(run.argument_marks) > 1 else frozenset()
+    return set(run.argument_marks) & (run.fact(told_in_order, kind) | generated)
 
 
 def unread_flags(run: Run) -> list[str]:
@@ -220,7 +220,9 @@ def _switches(run: Run) -> list[inspect.Parameter]:
 
 def _asked(run: Run) -> list[inspect.Parameter]:
     """What the person's own forward takes that the plan leaves as it is, where tokens see no others but these."""
-    if len(run.known) != 1 or is_installed(getattr(inspect.getmodule(type(run.target)), "__file__", None) or ""):
+    if len(run.argument_marks) != 1 or is_installed(
+        getattr(inspect.getmodule(type(run.target)), "__file__", None) or ""
+    ):
         return []
     return [parameter for parameter in parameters(run.target.forward) if parameter.name not in run.plan.call]
 

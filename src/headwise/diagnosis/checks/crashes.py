@@ -182,9 +182,9 @@ def _operation(run: Run, operation: Operation, error: str, values: dict[str, obj
 
 def _swapped_input(run: Run, failed: Operation) -> Suspect | None:
     """A key or a value that is made from the queries' input, although there is another for it."""
-    if "S" not in run.sizes or len(run.known) < 2:
+    if "S" not in run.sizes or len(run.argument_marks) < 2:
         return None
-    queries, *others = run.known
+    queries, *others = run.argument_marks
     # an argument whose name does not say that it holds tokens may be anything
     others = [name for name in others if call_role(name) in INPUTS]
     if not others:
@@ -223,14 +223,14 @@ def _misfit(run: Run, failed: Operation) -> Suspect | None:
     marks, wanted = run.marks_at(failed.inputs[0]), failed.inputs[1].shape[-1]
     if marks is None or marks.kind != "token":
         return None
-    taken = {name for name, number in run.sources.items() if number in sources_of(marks) and name in run.known}
-    fitting = [name for name, value in run.known.items() if value.shape[-1] == wanted and name not in taken]
+    taken = {name for name, number in run.sources.items() if number in sources_of(marks) and name in run.argument_marks}
+    fitting = [name for name, value in run.argument_marks.items() if value.shape[-1] == wanted and name not in taken]
     used = {source for entry in run.seen for marks in entry.given if marks is not None and marks.kind == "token"
             for source in sources_of(marks)}  # fmt: skip
     left = [name for name in fitting if run.sources[name] not in used]
     if not left:
         # what was computed since is no argument any more
-        taken = {name for name in taken if run.known[name].shape[-1] == marks.shape[-1]}
+        taken = {name for name in taken if run.argument_marks[name].shape[-1] == marks.shape[-1]}
     fitting = left or fitting
     if not fitting or not taken:
         return None

@@ -85,7 +85,7 @@ def half_suspects(plan: Plan, run: Run, rerun: Callable[..., Run]) -> tuple[list
 
     def change(_: Any, options: dict[str, Any]) -> None:
         for name, value in options.items():
-            if name in run.known and isinstance(value, Tensor) and value.is_floating_point():
+            if name in run.argument_marks and isinstance(value, Tensor) and value.is_floating_point():
                 options[name] = value * grow
 
     wide, half = rerun(plan=plan, more_change=change), _in_half(plan, rerun, more_change=change)

@@ -81,7 +81,7 @@ def ignored_inputs(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     all_attentions = attentions(run)
     if not all_attentions or run.output is None:
         return []
-    names = [name for name in run.named if name in run.known]
+    names = [name for name in run.named if name in run.argument_marks]
     every = [name for name in run.named if name != run.plan.mask]
     if len(every) > 1 and all(is_dead(run, rerun, name) for name in every):
         # whatever single ones are for, one of all of them is

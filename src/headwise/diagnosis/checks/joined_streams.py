@@ -15,7 +15,7 @@ def swapped_streams(run: Run) -> list[Suspect]:
     """What splits a joint sequence into parts of the lengths of the inputs that it was joined of, which hold the tokens
     of others.
     """
-    inputs = {_tokens(marks) for name, marks in run.known.items() if run.named[name].is_floating_point()}
+    inputs = {_tokens(marks) for name, marks in run.argument_marks.items() if run.named[name].is_floating_point()}
     parts = [_tokens(run.marks_of_result(result)) for result in tensors(run.record.result)]
     joint = frozenset[int]().union(*parts)
     streams = {stream for stream in inputs if stream & joint}

@@ -44,8 +44,8 @@ def block_size_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
             error, entry = distance(whole.output, parted.output), _unscaled(parted)
             if entry is None or error <= NEAR or _blocks(parted) <= _blocks(whole):
                 break
-            said = {"how": "blocks"}
-            return [Suspect("softmax-blocks", entry.span, values=said, proved=True, evidence=f"{error:.4g}")]
+            values = {"how": "blocks"}
+            return [Suspect("softmax-blocks", entry.span, values=values, proved=True, evidence=f"{error:.4g}")]
     return []
 
 
@@ -93,9 +93,9 @@ def _turns(run: Run) -> Iterator[tuple[MarkedOp, MarkedOp | None]]:
     written: dict[int, int] = {}
     for entry in run.seen:
         before = latest.get(entry.site)
-        given = () if before is None else {*before.operation.results, *before.operation.writes}
+        results = () if before is None else {*before.operation.results, *before.operation.writes}
         is_taken = before is not None and any(
-            number in given and written.get(number, -1) <= before.at for number in entry.operation.taken
+            number in results and written.get(number, -1) <= before.at for number in entry.operation.taken
         )
         yield entry, before if is_taken else None
         latest[entry.site] = entry

@@ -35,13 +35,13 @@ def later_tokens(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
 
     run: one without a mask. A file that speaks of a look-ahead is left, and sums over all tokens.
     """
-    if len(run.known) != 1 or not attentions(run):
+    if len(run.argument_marks) != 1 or not attentions(run):
         return []
     for attention in attentions(run):
         queries, keys = query_and_key_sources(attention)
         if not queries or queries != keys or not attends_back(attention):
             return []
-    ((name, marks),) = run.known.items()
+    ((name, marks),) = run.argument_marks.items()
     places = place_of(marks.arrays["t"])
     last = int(places.max())
     if last < 1:

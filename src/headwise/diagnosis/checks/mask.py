@@ -151,7 +151,7 @@ def _opens_later_keys(run: Run, masked: AttentionPattern, free: AttentionPattern
 
 def _is_of_queries(run: Run) -> bool:
     """Whether the keys have a mask of their own, which is not given: this one is then of the queries."""
-    inputs = [name for name in run.known if call_role(name) == "key"]
+    inputs = [name for name in run.argument_marks if call_role(name) == "key"]
     others = [name for name in mask_arguments(parameters(callee(run.target))) if name != run.plan.mask]
     return any(mask_name.startswith(name) for name in inputs for mask_name in others)
 

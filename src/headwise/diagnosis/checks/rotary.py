@@ -33,7 +33,9 @@ def rotating_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     run = rerun(more_change=alike)
     if run.failure is not None or not _are_places_first(run):
         return []
-    others = {name: tensor for name, tensor in run.named.items() if name not in run.known and name != run.plan.mask}
+    others = {
+        name: tensor for name, tensor in run.named.items() if name not in run.argument_marks and name != run.plan.mask
+    }
     tables = [name for name, tensor in others.items() if is_table(name, tensor)]
     if any(
         (tensor.is_floating_point() or tensor.is_complex()) and name not in tables for name, tensor in others.items()

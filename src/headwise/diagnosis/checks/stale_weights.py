@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,9 +49,9 @@ def _trained_and_loaded(rerun: Callable[..., Run], std: float) -> tuple[Run, Run
     them fails, or a call sets weights, as one that begins a scale does. std: how far the training moves weights.
     """
     trained = rerun(moved=std, earlier=0)
-    state = (
-        {} if trained.failure is not None else {k: v.detach().clone() for k, v in trained.target.state_dict().items()}
-    )
+    if trained.failure is not None:
+        return None
+    state = copy.deepcopy(trained.target.state_dict())
     is_loaded: list[bool] = []
 
     def load(other: Any, _: dict[str, Any]) -> None:

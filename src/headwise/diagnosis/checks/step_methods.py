@@ -58,8 +58,13 @@ def step_methods(run: Run) -> list[Suspect]:
     that keeps nothing, that runs other layers than forward or is called by it, that makes what forward
     gives on its way and hands on something made of it, or tells the next token instead of this one.
     """
-    kind, name = type(run.target), next(iter(run.known), "")
-    if not isinstance(run.target, nn.Module) or is_published(kind) or len(run.known) != 1 or run.output is None:
+    kind, name = type(run.target), next(iter(run.argument_marks), "")
+    if (
+        not isinstance(run.target, nn.Module)
+        or is_published(kind)
+        or len(run.argument_marks) != 1
+        or run.output is None
+    ):
         return []
     method = next((each for each in dir(kind) if STEP.match(each) and callable(getattr(kind, each))), "")
     tokens = run.given[name]

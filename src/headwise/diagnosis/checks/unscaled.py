@@ -180,7 +180,7 @@ def is_bucketed(run: Run, scale: Scale) -> bool:
 
 def _leaves_table(run: Run, scale: Scale) -> bool:
     """Whether the module of scores has a table of a number for each head that a call with two inputs leaves unread."""
-    if scale.attention.scores is None or len(run.known) < 2:
+    if scale.attention.scores is None or len(run.argument_marks) < 2:
         return False
     tables = [value for value in attributes_of(run, scale.attention.scores).get("_modules", {}).values()
               if isinstance(value, nn.Embedding) and value.embedding_dim == run.sizes.get("H")]  # fmt: skip

@@ -132,7 +132,10 @@ def _has_another(function: ast.FunctionDef, measure: ast.Assign) -> bool:
 def _is_of(run: Run, entry: MarkedOp, source: int) -> bool:
     """Whether an operation takes tokens of an argument."""
     token_marks = [marks for marks in entry.given if marks is not None and marks.kind == "token"]
-    return any(source in source_of(marks.arrays["t"]).unique().tolist() for marks in token_marks) and len(run.known) > 1
+    return (
+        any(source in source_of(marks.arrays["t"]).unique().tolist() for marks in token_marks)
+        and len(run.argument_marks) > 1
+    )
 
 
 def _is_measure(node: ast.expr) -> bool:

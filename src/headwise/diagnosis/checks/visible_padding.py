@@ -131,7 +131,12 @@ def _hidden_tokens(plan: Plan, run: Run) -> tuple[str, str, Tensor] | None:
     axes = [str(axis) for axis in declared["shape"] if str(axis) not in ("B", "1")]
     samples, length = run.sizes.get("B", 0), run.sizes.get(letter, 0)
     name = next(
-        (each for each in run.known if _shape(run.named[each], _axis_of(plan, each, letter)) == (samples, length)), ""
+        (
+            each
+            for each in run.argument_marks
+            if _shape(run.named[each], _axis_of(plan, each, letter)) == (samples, length)
+        ),
+        "",
     )
     is_of_keys = axes == ([] if declared["means"] == "lengths" else [letter])
     allowed = allowed_by(run, samples, 1, length) if is_of_keys and name else None

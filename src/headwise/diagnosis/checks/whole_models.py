@@ -122,7 +122,7 @@ def _is_of_table(run: Run, entry: MarkedOp) -> bool:
 
 def crossing_suspects(run: Run) -> list[Suspect]:
     """The first attention of a layer that is called one of another input, where its keys are of the queries' input."""
-    if len(run.known) < 2:
+    if len(run.argument_marks) < 2:
         return []
     for attention in attentions(run):
         queries, keys = query_and_key_sources(attention)
@@ -142,7 +142,7 @@ def causal_crossing_suspects(run: Run) -> list[Suspect]:
     if run.sizes.get("L") == run.sizes.get("S", run.sizes.get("L")):
         # inputs of one length may go side by side
         return []
-    every = [(each, *query_and_key_sources(each)) for each in attentions(run)] if len(run.known) > 1 else []
+    every = [(each, *query_and_key_sources(each)) for each in attentions(run)] if len(run.argument_marks) > 1 else []
     if not any(queries == keys and queries and attends_back(each) for each, queries, keys in every):
         return []
     for attention, queries, keys in every:
