@@ -209,9 +209,8 @@ def _pair_path(run: Run, entry: MarkedOp, number: int, earlier: Sequence[frozens
             if maker.at in by_index:
                 continue
             kinds = [each.kind for each in (*maker.output_marks, *maker.given) if each is not None]
-            if "pair" not in kinds or any(
-                maker.at in each and _softmaxes(by_index.values()) - each for each in earlier
-            ):
+            of_others = [softmaxes for softmaxes in earlier if maker.at in softmaxes]
+            if "pair" not in kinds or any(_softmaxes(by_index.values()) - softmaxes for softmaxes in of_others):
                 continue
             by_index[maker.at] = maker
             for tensor, marks in zip(maker.inputs, maker.given, strict=True):

@@ -130,14 +130,8 @@ def _hidden_tokens(plan: Plan, run: Run) -> tuple[str, str, Tensor] | None:
     letter = "L" if plan.setting == "self" else "S"
     axes = [str(axis) for axis in declared["shape"] if str(axis) not in ("B", "1")]
     samples, length = run.sizes.get("B", 0), run.sizes.get(letter, 0)
-    name = next(
-        (
-            each
-            for each in run.argument_marks
-            if _shape(run.named[each], _axis_of(plan, each, letter)) == (samples, length)
-        ),
-        "",
-    )
+    shapes = {name: _shape(run.named[name], _axis_of(plan, name, letter)) for name in run.argument_marks}
+    name = next((name for name, shape in shapes.items() if shape == (samples, length)), "")
     is_of_keys = axes == ([] if declared["means"] == "lengths" else [letter])
     allowed = allowed_by(run, samples, 1, length) if is_of_keys and name else None
     hidden = None if allowed is None else ~allowed[:, 0]
