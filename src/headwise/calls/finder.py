@@ -26,7 +26,7 @@ def find(
     """How a target is built and called.
 
     target: a class, a function, or a module that is built. namespace: of its file. init, call: what the person says
-    of it, as `--init` and `--call`; the rest is found. A number in them is finite bound to the size that stands at its
+    of it, as `--init` and `--call`; the rest is found. A number in them is first bound to the size that stands at its
     place, which may vary, and kept in `Plan.real`. cross: only with keys of another length than queries (True), or of
     the same (False); None: both. user_files: the person's own. work: the budget.
 
@@ -40,17 +40,16 @@ def find(
     search = partial(searched, target, namespace=namespace, init=init, call=call, cross=cross, user_files=user_files)
     refused: InputError | None = None
     try:
-        finite = search(finite=True, work=work)
+        usual = search(finite=True, work=work)
     except InputError as error:
-        finite, refused = Found((), ()), error
-    if any("L" in str(plan.call) for plan in finite.plans) or (
-        not finite.has_nan and (finite.plans or finite.failures)
-    ):
-        return finite
+        usual, refused = Found((), ()), error
+    is_usable = any("L" in str(plan.call) for plan in usual.plans)
+    if is_usable or (not usual.has_nan and (usual.plans or usual.failures)):
+        return usual
     try:
-        any_numbers = search(finite=False, work=work // 2)
+        with_nan = search(finite=False, work=work // 2)
     except InputError:
-        any_numbers = finite
-    if refused is not None and not any_numbers.plans:
+        with_nan = usual
+    if refused is not None and not with_nan.plans:
         raise refused
-    return any_numbers if any_numbers.plans or not finite.failures else finite
+    return with_nan if with_nan.plans or not usual.failures else usual

@@ -6,6 +6,7 @@ from headwise.lazy_names import lazy_names
 
 # each public name, and the file that it comes from
 _HOME = {
+    "ADDITIONS": "marked_operations",
     "ATTENTIONS": "propagation", "FAILURES": "propagation", "FRESH": "propagation", "JOINS": "propagation",
     "LAYERS": "propagation", "LEARNED": "provenance", "MULTIPLICATIONS": "summed_products",
     "NOTHING": "attention_pattern", "SOFTMAXES": "marked_operations",
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.manner import Manner as Manner
     from headwise.dataflow.manner import arguments as arguments
     from headwise.dataflow.manner import default_dtype as default_dtype
+    from headwise.dataflow.marked_operations import ADDITIONS as ADDITIONS
     from headwise.dataflow.marked_operations import SOFTMAXES as SOFTMAXES
     from headwise.dataflow.marked_operations import MarkedOp as MarkedOp
     from headwise.dataflow.product_provenance import looking as looking

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow.index_maps import is_movement
+from headwise.dataflow.marked_operations import ADDITIONS
 from headwise.dataflow.provenance import Origin
 from headwise.recording import Operation
 
@@ -23,7 +24,6 @@ DROPOUTS = frozenset({"dropout", "dropout_", "alpha_dropout", "feature_dropout"}
 SCALES = frozenset({"/", "*", "/=", "*=", "div", "mul", "div_", "mul_", "multiply", "divide"})
 FILLS = frozenset({"masked_fill", "masked_fill_", "where", "masked_scatter"})
 SUMS = frozenset({"+", "-", "+=", "-=", "add", "sub", "add_", "sub_"})
-ADDS = frozenset({"+", "+=", "add", "add_"})
 NORMS = frozenset({"layer_norm", "rms_norm", "normalize"})
 TURNS = frozenset({"transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "t", "T", "mT", "rearrange"})
 PARTS = frozenset({"chunk", "split", "unbind", "index", "select", "narrow", "tensor_split", "split_with_sizes"})
@@ -121,7 +121,7 @@ def _kind(
         return "mask_weights" if input_numbers & flow.weights else "mask"
     if name in SUMS and is_between and _hides(operation, flow):
         return "mask"
-    if name in ADDS and is_between:
+    if name in ADDITIONS and is_between:
         return "bias"
     if name in SCALES and not input_numbers & (flow.weights | flow.context):
         return (

@@ -26,7 +26,7 @@ from headwise.dataflow.kept_provenance import (
     summed,
 )
 from headwise.dataflow.learned_tokens import LearnedTokens
-from headwise.dataflow.marked_operations import LIKENED, NEW, SHAPED, SOFTMAXES, MarkedOp, Replaced
+from headwise.dataflow.marked_operations import ADDITIONS, LIKENED, NEW, SHAPED, SOFTMAXES, MarkedOp, Replaced
 from headwise.dataflow.product_provenance import contracted, entrywise
 from headwise.dataflow.provenance import LOST, Marks, numbered
 from headwise.dataflow.summed_products import product_of, summed_product
@@ -40,7 +40,6 @@ JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack", 
                    "scatter", "scatter_", "index_copy_", "index_add_"})  # fmt: skip
 CATS = frozenset({"cat", "concat", "concatenate"})
 TRIANGLES = frozenset({"tril", "triu", "tril_", "triu_"})
-ADDITIONS = frozenset({"+", "+=", "add", "add_"})
 SUMS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "logsumexp", "norm", "vector_norm", "prod"})
 COUNTS = frozenset({"sum", "count_nonzero"})
 ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProductAttention", "AdditiveAttention"})

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from headwise.calls import call_role
-from headwise.dataflow import AttentionOps, MarkedOp, Marks, Run, chain_of, place_of, source_of
+from headwise.dataflow import ADDITIONS, AttentionOps, MarkedOp, Marks, Run, chain_of, place_of, source_of
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.observation import Observation, changed
 
 __all__ = ["is_shifted", "misplaced", "unshifted"]
 
-SUMS = frozenset({"+", "+=", "add", "add_"})
 # what puts a column of zeros beside a product, by which its rows are shifted
 PADS = frozenset({"cat", "concat", "concatenate", "pad"})
 # how many axes the table and its numbers have at least, and a weight below which a pair is hidden
@@ -92,7 +91,7 @@ def unshifted(run: Run, attention: AttentionOps, rerun: Callable[..., Run]) -> M
 def _terms(run: Run, attention: AttentionOps) -> list[tuple[MarkedOp, MarkedOp, int]]:
     """Products of queries and a table, the sums that add them to scores, and which operand of the sum they are."""
     out = []
-    sums = [entry for entry in attention.path if entry.name in SUMS and len(entry.inputs) == TABLE]
+    sums = [entry for entry in attention.path if entry.name in ADDITIONS and len(entry.inputs) == TABLE]
     for total in sums:
         for place, tensor in enumerate(total.inputs):
             chain = chain_of(run, total.at, tensor.number)

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from headwise.calls import call_role
-from headwise.dataflow import AttentionOps, MarkedOp, Run, attentions, is_layer, value_of
+from headwise.dataflow import ADDITIONS, AttentionOps, MarkedOp, Run, attentions, is_layer, value_of
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import Span
 
 __all__ = ["crossed_positions"]
-
-SUMS = frozenset({"+", "+=", "add", "add_"})
 
 
 def crossed_positions(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
@@ -57,7 +55,7 @@ def _keys_and_values(attention: AttentionOps) -> tuple[Tensor, Tensor] | None:
 
 def _added_at(run: Run, positions: Tensor, context: MarkedOp) -> Span | None:
     """Where positions are added last before an attention: in the call of a helper that adds them, that call."""
-    sums = [op for op in run.seen if op.at < context.at and op.name in SUMS and _takes(op, positions)]
+    sums = [op for op in run.seen if op.at < context.at and op.name in ADDITIONS and _takes(op, positions)]
     if not sums:
         return None
     last = sums[-1]

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from headwise.dataflow import MarkedOp, Run
+from headwise.dataflow import ADDITIONS, MarkedOp, Run
 from headwise.diagnosis.distance import distance
 from headwise.diagnosis.modules import module_at
 from headwise.diagnosis.repair import Change
@@ -22,7 +22,6 @@ SMALL = (3, 2)
 EXPONENTIALS = frozenset({"exp", "exp_", "exp2"})
 # the running maximum of the scores, or the logarithm of the running sum of weights
 RUNNING = frozenset({"maximum", "max", "logaddexp", "fmax"})
-SUMS = frozenset({"+", "+=", "add", "add_"})
 
 
 def block_size_suspects(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
@@ -84,7 +83,7 @@ def _blocks(run: Run) -> int:
 
 def _unscaled(run: Run) -> MarkedOp | None:
     """The first sum that takes what it gave in the turn before as it was; None: each is multiplied in between."""
-    return next((entry for entry, before in _turns(run) if entry.last in SUMS and before is not None), None)
+    return next((entry for entry, before in _turns(run) if entry.name in ADDITIONS and before is not None), None)
 
 
 def _turns(run: Run) -> Iterator[tuple[MarkedOp, MarkedOp | None]]:

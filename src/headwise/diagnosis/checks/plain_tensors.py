@@ -7,7 +7,7 @@ import ast
 from torch import Tensor, nn
 
 from headwise.calls import written
-from headwise.dataflow import MarkedOp, Run
+from headwise.dataflow import ADDITIONS, MarkedOp, Run
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import assigned
 
@@ -15,7 +15,6 @@ __all__ = ["plain_tensors"]
 
 # what brings a tensor to where another is
 MOVES = frozenset({"to", "cuda", "cpu", "type_as"})
-SUMS = frozenset({"+", "+=", "add", "add_"})
 PRODUCTS = frozenset({"*", "*=", "mul", "mul_", "multiply"})
 
 
@@ -61,7 +60,7 @@ def _changes_nothing(run: Run, value: Tensor) -> bool:
     for the optimizer to change.
     """
     levels = set(value.unique().tolist()) if value.is_floating_point() else set[float]()
-    idle = SUMS if levels == {0.0} else PRODUCTS if levels == {1.0} else frozenset[str]()
+    idle = ADDITIONS if levels == {0.0} else PRODUCTS if levels == {1.0} else frozenset[str]()
     numbers, users = set[int](), list[MarkedOp]()
     for entry in run.seen:
         read = {state.number for tensor, state in zip(entry.tensors, entry.inputs, strict=True) if tensor is value}

@@ -7,13 +7,12 @@ from collections import Counter
 
 import torch
 
-from headwise.dataflow import MarkedOp, Run, attentions, chain_of
+from headwise.dataflow import ADDITIONS, MarkedOp, Run, attentions, chain_of
 from headwise.diagnosis.suspects import Suspect
 from headwise.source import code_at
 
 __all__ = ["doubled_residuals", "dropped_residuals", "normed_residuals"]
 
-SUMS = frozenset({"+", "+=", "add", "add_"})
 # what a part that follows an attention has between its projections; without it, it may be the last of a branch
 BENDS = frozenset({"relu", "relu_", "gelu", "silu", "leaky_relu", "elu", "mish", "tanh", "sigmoid", "softplus", "glu"})
 # what stands behind the sums of a block
@@ -24,7 +23,7 @@ def doubled_residuals(run: Run) -> list[Suspect]:
     """The first sum whose two operands are the same features of tokens, made by the same attention."""
     contexts = {attention.context.at for attention in attentions(run)}
     for entry in run.seen:
-        if entry.name not in SUMS or len(entry.inputs) != 2 or not _are_same(entry):
+        if entry.name not in ADDITIONS or len(entry.inputs) != 2 or not _are_same(entry):
             continue
         left, right = (tensor.number for tensor in entry.inputs)
         chains = [chain_of(run, entry.at, number) for number in (left, right)]

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.dataflow import MarkedOp, Run, attentions, made_from
+from headwise.dataflow import ADDITIONS, MarkedOp, Run, attentions, made_from
 from headwise.diagnosis.suspects import Suspect
 
 __all__ = ["mixed_columns"]
 
-SUMS = frozenset({"+", "+=", "add", "add_"})
 LOOKUPS = frozenset({"embedding", "__getitem__", "index_select"})
 VIEWS = frozenset({"view", "reshape", "unflatten"})
 # by so much the entries of a column are shifted
@@ -55,7 +54,7 @@ def _additions(run: Run) -> list[MarkedOp]:
     """The operations of a run that add something to scores."""
     sums: list[MarkedOp] = []
     for attention in attentions(run):
-        sums += [attention.context] if attention.fused else [op for op in attention.path if op.name in SUMS]
+        sums += [attention.context] if attention.fused else [op for op in attention.path if op.name in ADDITIONS]
     return sums
 
 

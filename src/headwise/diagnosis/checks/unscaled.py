@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from headwise.calls import call_role, callee, parameters
-from headwise.dataflow import FRESH, MarkedOp, Run, attentions, chain_of, find_pattern, made_from
+from headwise.dataflow import ADDITIONS, FRESH, MarkedOp, Run, attentions, chain_of, find_pattern, made_from
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.checks.rounded_scale import says_root
@@ -26,7 +26,6 @@ NEAR = 1e-3
 CANCELLED = 1e-3
 # what takes rows of a table
 LOOKUPS = frozenset({"embedding", "__getitem__", "index_select"})
-SUMS = frozenset({"+", "+=", "add", "add_"})
 # what is drawn has about the spread that it is drawn with
 DRAWN = 0.15
 # tensors of a projection that has a bias
@@ -90,7 +89,7 @@ def _is_trilinear(run: Run, scale: Scale) -> bool:
     """
     axes: set[int] = set()
     for entry in scale.attention.path:
-        for tensor, marks in zip(entry.inputs, entry.given, strict=True) if entry.name in SUMS else ():
+        for tensor, marks in zip(entry.inputs, entry.given, strict=True) if entry.name in ADDITIONS else ():
             steps = [] if marks is None or marks.kind != "token" else chain_of(run, entry.at, tensor.number)
             made = [each for each in steps if not each.is_movement][-1:]
             if made and _is_learned(made[0]) and len(tensor.shape) > 1:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from headwise.dataflow import (
+    ADDITIONS,
     LAYERS,
     LEARNED,
     AttentionOps,
@@ -33,7 +34,6 @@ __all__ = [
     "query_and_key_sources", "unread_masks", "words_of",
 ]  # fmt: skip
 
-SUMS = frozenset({"+", "+=", "add", "add_"})
 # what a layer is called that attends to another input
 CROSS = re.compile(
     r"(^|_)cross(?!_(shape|scale|window|channel|head|layer|frame|cov))(_|$|att)|(^|_)(encoder_decoder|enc_dec|src)_att",
@@ -53,7 +53,7 @@ MASKS = frozenset({
 def batch_place_suspects(run: Run) -> list[Suspect]:
     """A table whose rows are added to the samples by their places in the batch, and not to the tokens by theirs."""
     for entry in run.seen:
-        if entry.name not in SUMS or len(entry.inputs) != 2 or len(entry.marked_inputs) != 1:
+        if entry.name not in ADDITIONS or len(entry.inputs) != 2 or len(entry.marked_inputs) != 1:
             continue
         marks = next(each for each in entry.given if each is not None)
         value = entry.unmarked_inputs[0].value if entry.unmarked_inputs else None
@@ -92,7 +92,7 @@ def _is_row_of_count(entry: MarkedOp, part: Tensor, table: Tensor) -> bool:
     """Whether an operation adds one row of a table to all tokens: the one whose number is how many they are."""
     marks = next((marks for marks in entry.given if marks is not None), None)
     width = table.shape[-1]
-    is_sum = part.numel() == width and entry.name in SUMS and len(entry.inputs) == 2
+    is_sum = part.numel() == width and entry.name in ADDITIONS and len(entry.inputs) == 2
     if not is_sum or marks is None or marks.kind != "token":
         return False
     count = marks.shape[-2] if len(marks.shape) > 1 else 1
