@@ -30,7 +30,7 @@ help: ## list these targets
 demo: $(DEMO) ## look at one sentence through a real model
 	"$(VENV)/bin/headwise" look "$(SENTENCE)" --query it --layer 3 --head 1 --output demo.html --force
 
-test: $(STAMP) ## run the tests, of the slow ones a seventh, another with each commit
+test: $(STAMP) ## run the tests, of the slow ones a tenth, another with each commit
 	"$(PYTHON)" -m pytest --sample $(PROCESSES) $(PYTEST_FLAGS)
 
 full: $(STAMP) ## run all tests

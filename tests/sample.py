@@ -18,7 +18,7 @@ from typing import Any
 __all__ = ["Sample"]
 
 # of so many slow tests one is run; slow is what takes so many seconds a case, or all cases of a test together
-SHARE, SLOW, SLOW_TOGETHER = 7, 0.3, 1.0
+SHARE, SLOW, SLOW_TOGETHER = 10, 0.3, 1.0
 # tests of each file of the project: no case stands for another
 EVERY = ("tests/test_names.py", "tests/test_style.py")
 RECORD = Path(__file__).with_name("slow_tests.txt")
