@@ -62,6 +62,22 @@ def test_a_sum_of_sizes_a_width_by_any_letter_and_truths_are_as_words_say():
     assert call["is_real"] == {"_ids": ["B", "L"], "below": "2", "dtype": "bool"}
 
 
+def frames(x, T):
+    """x: (batch, 1 + N * T, C), what stands for a clip and then N patches of T frames"""
+
+
+def captions(x, media):
+    """x: words of a text, shape (batch, N, C); media: features of what is seen, of shape (batch, M, C)"""
+
+
+def test_an_argument_that_is_called_as_an_axis_is_its_size():
+    assert next(documented_calls(frames, needed(frames, "x", "T"), [])) == {"x": ["B", "1+L*t", "D"], "T": "t"}
+
+
+def test_a_shape_may_stand_far_from_its_name_where_it_is_called_one():
+    assert next(documented_calls(captions, needed(captions, "x", "media"), []))["media"] == ["B", "S", "D"]
+
+
 @pytest.mark.parametrize("text", ["x: (2, 3)", "x: (batch, n + 1)", "x: a tensor", "x: (batch)", "y: (b, n)"])
 def test_what_is_no_shape_of_names_is_left(text):
     def forward(x):

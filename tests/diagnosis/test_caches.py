@@ -133,6 +133,12 @@ class Spoken(Prompted):
     """The prompt may come in chunks of several tokens, each after what the cache holds."""
 
 
+class SpokenOn(Topped):
+    """All heads look back. A long prompt may be handed over in
+    several pieces: pass what is returned on to the next call.
+    """
+
+
 class Strange(nn.Module):
     """Its cache is an object of a form that nothing in its file tells of."""
 
@@ -396,7 +402,8 @@ def test_a_flag_for_several_tokens_may_be_for_a_prompt_alone():
 
 
 def test_several_tokens_after_a_cache_are_a_fault_where_the_class_says_that_they_come():
-    assert [(each.kind, each.proved) for each in doctor(Spoken).faults] == [("cache-chunk", True)]
+    for kind in (Spoken, SpokenOn):
+        assert [(each.kind, each.proved) for each in doctor(kind).faults] == [("cache-chunk", True)]
     assert doctor(Stepped).faults == ()
 
 

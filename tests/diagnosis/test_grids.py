@@ -145,3 +145,13 @@ class Volume(nn.Module):
 def test_offsets_of_a_volume_have_rows_of_their_own(stride, kinds):
     source = HEAD + VOLUME.replace("{rows}", f"offsets[0] * {stride} + offsets[1] * spans[2] + offsets[2]")
     assert blamed_in(source, "Volume") == [each for kind in kinds for each in marked(source, kind)]
+
+
+@pytest.mark.parametrize("made", ["rows = offsets.sum(0)\n        self.register_buffer(\"rows\", rows)",
+                                  "self.register_buffer(\"rows\", offsets.sum(0))"])  # fmt: skip
+@pytest.mark.parametrize(("side", "kinds"), [(2, []), (1, ["offsets-share-bias"])])
+def test_a_stride_that_is_multiplied_in_place_is_told_on_its_line(side, kinds, made):
+    strides = "offsets[1] *= spans[2]\n        offsets[0] *= spans[1] * spans[{side}]  # <-\n        "
+    source = VOLUME.replace("  # <-", "").replace('self.register_buffer("rows", {rows})', strides + made)
+    source = HEAD + source.replace("{side}", str(side))
+    assert blamed_in(source, "Volume") == [each for kind in kinds for each in marked(source, kind)]

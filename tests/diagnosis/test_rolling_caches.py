@@ -88,3 +88,22 @@ def test_places_are_not_counted_from_what_a_window_keeps(kind, faults):
     found = hw.doctor(kind)
     assert [fault.kind for fault in found.faults] == faults
     assert found.examined["cache"] is True
+
+
+class CountedByDefault(Counted):
+    """How many tokens are kept is a number that the class has by itself, under a name that tells nothing."""
+
+    def __init__(self, width, heads, reach=64):
+        super().__init__(width, heads, reach)
+
+
+class ShortenedByDefault(Shortened):
+    """The same, where places are counted from the first token that is kept."""
+
+    def __init__(self, width, heads, reach=64):
+        super().__init__(width, heads, reach)
+
+
+@pytest.mark.parametrize(("kind", "faults"), [(CountedByDefault, []), (ShortenedByDefault, ["position-cache"])])
+def test_a_number_that_a_class_has_by_itself_is_made_smaller_than_the_sequence(kind, faults):
+    assert [fault.kind for fault in hw.doctor(kind).faults] == faults

@@ -42,6 +42,16 @@ POOLED = '''    def forward(self, x, mask=None):
             scores = scores.masked_fill(~mask, float("-inf"))
         return torch.bmm(scores.softmax(-1).unsqueeze(1), self.v(x)).squeeze(1)
 '''
+CROSSED = '''    def forward(self, x, source, x_mask=None, source_mask=None):
+        """x: (B, L, dim); source: (B, S, dim); x_mask: (B, L) and source_mask: (B, S), 1 for tokens that are there"""
+        q, k, v = self.split(x)[0], *self.split(source)[1:]
+        if x_mask is not None:
+            q = q * x_mask[:, :, None, None]
+        if source_mask is not None:
+            k = k * source_mask[:, :, None, None]
+        total = 1 / (torch.einsum("bnhd,bhd->bnh", q, k.sum(1)) + 1e-6)
+        return self.o(torch.einsum("bnhd,bhde,bnh->bnhe", q, torch.einsum("bnhd,bnhe->bhde", k, v), total).flatten(2))
+'''
 SOFTMAXES = """    def forward(self, x, memory=None):
         q, k, v = self.q(x), self.k(x if memory is None else memory), self.v(x if memory is None else memory)
         return self.o(q.softmax(-1) @ (k.softmax(-2).mT @ v))
@@ -50,9 +60,9 @@ SOFTMAXES = """    def forward(self, x, memory=None):
 
 @pytest.mark.parametrize(
     ("body", "name"),
-    [(RUNNING, "linear attention"), (MASKED, "linear attention"), (SOFTMAXES, "linear attention"),
-     (POOLED, "attention pooling")],
-    ids=["running", "masked", "two softmaxes", "pooled"],
+    [(RUNNING, "linear attention"), (MASKED, "linear attention"), (CROSSED, "linear attention"),
+     (SOFTMAXES, "linear attention"), (POOLED, "attention pooling")],
+    ids=["running", "masked", "masked queries", "two softmaxes", "pooled"],
 )  # fmt: skip
 def test_weights_that_sum_to_1_and_leave_out_what_is_hidden_are_sound(body, name):
     found = found_in(HEAD + body, "Sum")
@@ -67,6 +77,7 @@ def test_weights_that_sum_to_1_and_leave_out_what_is_hidden_are_sound(body, name
         (RUNNING, "k.cumsum(1)", "k.cumsum(2)", "normaliser-wrong"),
         (RUNNING, "k.cumsum(1)", "k.sum(1, keepdim=True)", "normaliser-wrong"),
         (MASKED, "k.sum(1)", "k.mean(1)", "normaliser-wrong"),
+        (CROSSED, "k.sum(1)", "k.mean(1)", "normaliser-wrong"),
         (RUNNING, '(q * k.cumsum(1)).sum(-1, keepdim=True)', 'torch.einsum("bnhd,bhd->bnh", q, k.sum(1))[..., None]',
          "normaliser-wrong"),
         (MASKED, "k.sum(1)", "(F.elu(self.k(x).view(q.shape)) + 1).sum(1)", "normaliser-wrong"),

@@ -135,8 +135,10 @@ class Bench:
             yield self.renamed(replace(plan, call={**plan.call, "_mask": mask}, mask=wish.masked))
 
     def _are_alike(self, call: Mapping[str, Any]) -> bool:
-        """Whether the keys of a call lie along axes of the queries alone."""
+        """Whether the keys of a call lie along axes of the queries alone; a size is none."""
         queries, keys = call.get(self.roles.query), call.get(self.roles.key)
+        if isinstance(keys, str):
+            return True
         are_said = self.roles.key in self.wish.call and isinstance(queries, list) and isinstance(keys, list)
         return {*keys[:-1]} <= {*queries[:-1]} if are_said and queries and keys else bool(keys == queries)
 

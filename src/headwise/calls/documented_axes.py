@@ -55,6 +55,7 @@ DEPTHS = frozenset({"t", "d", "depth", "frames", "time"})
 # the height and the width of an image
 SIDES = {"h": "h", "w": "w", "height": "h", "width": "w", "x": "h", "y": "w"}
 CHANNELS = ("in_chans", "in_channels", "channels", "num_channels", "n_channels", "c")
+WORD = re.compile(r"[^\W\d]\w*")
 # two axes of one size
 EQUAL = re.compile(r"(?<![*+/-])(?<![*+/-] )\b([^\W\d]\w*) ?== ?([^\W\d]\w*)\b(?! ?[*+/-])")
 # what stands before such words where they hold of some calls alone
@@ -95,12 +96,17 @@ def documented_calls(
     first = {parts[0] for parts in axes.values() if len(parts) > 1}
     axes = {name: parts for name, parts in axes.items() if len(parts) > 1 or parts[0] in first | BATCH}
     every = [parameter.name for parameter in called if parameter.default is parameter.empty]
+    # an argument that has the name of an axis is the size of it
+    words = {word for parts in axes.values() for part in parts for word in WORD.findall(part)}
+    sizes = [name for name in every if name in words and name not in axes]
     needed = [name for name in every if name in axes]
-    if not needed or needed[0] != every[0] or len(needed) < min(len(every), FEWEST):
+    if not needed or needed[0] != every[0] or len(needed) + len(sizes) < min(len(every), FEWEST):
         return
+    axes |= {name: (name,) for name in sizes}
     shapes = _symbols(_equalised(axes, text), built, reading, own_numbers(target))
+    numbers_of_axes = {name: shapes.pop(name)[0] for name in sizes}
     roles = {each.name: role_of(each) for each in called}
-    for names in dict.fromkeys((tuple(name for name in roles if name in axes), tuple(needed))):
+    for names in dict.fromkeys((tuple(name for name in roles if name in shapes), tuple(needed))):
         looked_up = embedded({tree.name: tree for _, tree in reversed(written(target, {}))}, "forward", names)
         numbers = numbered(text, {name: shapes[name] for name in names}) | looked_up
         counted, truths = counts(text, [name for name in numbers if shapes.get(name) == ["B"]]), truths_of(text, names)
@@ -109,7 +115,7 @@ def documented_calls(
         spoken = {name for name, role in roles.items() if role in ("mask", "lengths", "adjacency")} | counted
         # whole numbers that only their use tells of, as hops where some are asked for, are no mask
         spoken -= {name for name in numbers - counted if call_role(name) == ""}
-        spoken |= {name for name in truths if shapes[name] == ["B", "L"] and _is_mask(text, name)}
+        spoken |= {name for name in truths if shapes[name] == ["B", "L"] and ones_of(entry_of(text.splitlines(), name))}
         masked = [name for name in names if name in spoken - bare]
         for call in _calls_with(target, {name: shapes[name] for name in names}, masked, counted, reading):
             shaped = {name for name, value in call.items() if isinstance(value, list)}
@@ -117,7 +123,7 @@ def documented_calls(
             for below in BELOW if whole else BELOW[:1]:
                 ids = {name: {"_ids": call[name], "below": below} for name in whole}
                 bools = (truths & shaped) - set(masked)
-                yield {**call, **ids, **{name: {"_ids": call[name], **TRUE} for name in bools}}
+                yield {**call, **ids, **{name: {"_ids": call[name], **TRUE} for name in bools}, **numbers_of_axes}
 
 
 def _of_parts(target: Any, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -181,13 +187,14 @@ def _symbols(
     many = {parts[-1] for parts in inputs if len(parts) > 2} - inner
     lengths, counted = _translated(axes, batch), _counted(axes)
     of_heads, depths = _of_heads(axes), _depths(axes)
+    summed = {word for part in _alone(axes) if SUM.fullmatch(part) for word in WORD.findall(part)}
 
     def symbol(part: str) -> Any:
         low = part.lower()
         if part.isdigit():
             return int(part)
         if SUM.fullmatch(part):
-            return re.sub(r"[^\W\d]\w*", lambda word: str(symbol(word[0])), part)
+            return WORD.sub(lambda word: str(symbol(word[0])), part)
         name, _, times = part.partition("_times_")
         if times and (base := symbol(name)) in ("B", "D", "H", "d"):
             return f"{times}*{base}"
@@ -217,7 +224,8 @@ def _symbols(
         if part not in lengths:
             lengths.append(part)
         at = lengths.index(part)
-        return ("L", "S")[at] if at < len(("L", "S")) else low
+        # no keys of their own are what is counted beside the tokens of one axis
+        return low if at >= len(("L", "S")) or (at and part in summed) else ("L", "S")[at]
 
     return {name: [symbol(part) for part in parts] for name, parts in axes.items()}
 
@@ -238,6 +246,12 @@ def _inner(axes: Mapping[str, Sequence[str]]) -> set[str]:
 def _of_heads(axes: Mapping[str, Sequence[str]]) -> set[str]:
     """The words of inputs with more axes than samples, tokens and features, beside which heads stand."""
     return {part for parts in axes.values() if len(parts) > len("BLD") for part in parts}
+
+
+def _alone(axes: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """The axes of the one argument that has several; none where there are more."""
+    shapes = [parts for parts in axes.values() if len(parts) > 1]
+    return shapes[0] if len(shapes) == 1 else ()
 
 
 def _depths(axes: Mapping[str, Sequence[str]]) -> set[str]:
@@ -270,11 +284,6 @@ def _size_of(part: str, given: Mapping[str, Any]) -> Any:
     """
     size = given.get(part, given.get(part.lower()) if len(part) > 1 else None)
     return size if type(size) is int or isinstance(size, str) else None
-
-
-def _is_mask(text: str, name: str) -> bool:
-    """Whether words say of an argument itself which tokens are real, and which are padding."""
-    return bool(ones_of(entry_of(text.splitlines(), name)))
 
 
 def _means(target: Any, name: str, reading: Reading | None, *, is_counted: bool) -> list[dict[str, Any]]:

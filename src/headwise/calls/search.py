@@ -259,7 +259,7 @@ class Search:
         plain, spare, keys = bench.ran(plan), list[Plan](), "S" if plan.setting == "cross" else "L"
         if self.wish.masked:
             return self._declared(plan, plain)
-        names = mask_arguments(bench.called, keys=self.roles.key if keys == "S" else "")
+        names = mask_arguments(bench.called, keys=self.roles.key if self.roles.key in plan.call else "")
         # what the person says stands; without an axis of tokens, what code counts by may be rows
         for name in (n for n in names if n not in self.wish.call and (call_role(n) or keys in plan.sizes(-1))):
             role, axes = self.roles.rest.get(name, ""), bench.mask_axes(plan, name)

@@ -15,7 +15,11 @@ __all__ = [
 ]  # fmt: skip
 
 # a shape in brackets on the line of an argument, or of several between commas: two names or more
-SHAPE = r"\b{name}\b(?:[`*]*, *[`*]*\w+)*[^()\[\]\n]{{0,24}}[(\[]([^()\[\]\n]+)[)\]]"
+# more words may stand between where the last of them says that it is a shape
+SHAPE = (
+    r"\b{name}\b(?:[`*]*, *[`*]*\w+)*(?:[^()\[\]\n]{{0,24}}|[^()\[\]\n]{{0,80}}\bshaped?\b[:=]? *(?:of )?)"
+    r"[(\[]([^()\[\]\n]+)[)\]]"
+)
 # the same, where nothing but a sign and a type stands between
 SAID = (
     r"\b{name}\b[`*]*\s*(?:\([^()\n]*\))?\s*(?::|=|-|of shape|has shape)\s*"

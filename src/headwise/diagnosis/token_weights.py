@@ -147,7 +147,8 @@ def weighed(run: Run, rerun: Callable[..., Run], total: TokenSum, more: StandIns
     for place in total.operands:
         answer = _answer(run, rerun, total, place, more or {})
         later = [] if answer.failure is not None else [total.total, *downstream(answer, total.product)]
-        met = [product.at for product in later if product.at >= first.at and _is_one(_at(answer, product.at), total)]
+        met = [product.at for product in later
+               if product.at >= first.at and _is_one(product, total, before.get(product.at))]  # fmt: skip
         if met and not _is_one(before[met[0]], total):
             return WeighedSum(total, place, before[met[0]], reading is not None)
     return None
@@ -244,8 +245,11 @@ def _at(run: Run, at: int) -> MarkedOp | None:
     return next((entry for entry in run.seen if entry.at == at), None)
 
 
-def _is_one(entry: MarkedOp | None, total: TokenSum) -> bool:
-    """Whether an operation gives nothing but 1, where a sum adds anything up."""
+def _is_one(entry: MarkedOp | None, total: TokenSum, before: MarkedOp | None = None) -> bool:
+    """Whether an operation gives nothing but 1, where a sum adds anything up.
+
+    before: the same, of other values: a query that takes nothing from any, as one that is padding, gives 0 in both.
+    """
     value = None if entry is None else entry.value
     if value is None or not value.is_floating_point() or value.numel() < 2:
         return False
@@ -253,4 +257,6 @@ def _is_one(entry: MarkedOp | None, total: TokenSum) -> bool:
         if value.ndim <= total.axis or value.shape[total.axis] <= int(ends.max()):
             return False
         value = value.index_select(total.axis, ends)
-    return bool(((value - 1).abs() < NEAR).all())
+    ones, was = (value - 1).abs() < NEAR, None if before is None else before.value
+    is_empty = torch.zeros_like(ones) if was is None or was.shape != value.shape else (value == 0) & (was == 0)
+    return bool(ones.any()) and bool((ones | is_empty).all())

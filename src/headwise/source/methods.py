@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 
@@ -82,18 +82,41 @@ def registered(target: nn.Module, name: str) -> Span | None:
 
 
 def _registered(constructor: Method, attribute: str) -> ast.expr | ast.stmt | None:
-    """The statement that makes what a constructor registers as a buffer: of a variable, its last assignment."""
+    """The statement that makes what a constructor registers as a buffer: of a variable, its last assignment, and of one
+    that is multiplied in place, as the coordinates of an index are by its strides, the last multiplication.
+    """
     for node in ast.walk(constructor.tree):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "register_buffer" and len(node.args) > 1:
             name, value = node.args[:2]
             if isinstance(name, ast.Constant) and name.value == attribute:
-                assignments = (
-                    statement for statement in ast.walk(constructor.tree) if isinstance(statement, ast.Assign)
-                    and isinstance(value, ast.Name) and ast.unparse(statement.targets[0]) == value.id
-                )  # fmt: skip
-                last: ast.expr | ast.stmt = max(assignments, key=lambda statement: statement.lineno, default=node)
-                return last
+                return _made(constructor.tree, value) or node
     return None
+
+
+def _made(tree: ast.AST, value: ast.expr) -> ast.stmt | None:
+    """The last statement that makes a value; None: it is made where it stands."""
+    name = value.id if isinstance(value, ast.Name) else ""
+    made = _last(tree, lambda statement: _assigns(statement, name)) if name else None
+    read = {each.id for each in ast.walk(made or value) if isinstance(each, ast.Name)}
+    return _last(tree, lambda statement: _multiplied(statement) in read) or made
+
+
+def _last(tree: ast.AST, fits: Callable[[ast.stmt], bool]) -> ast.stmt | None:
+    """The last statement of a tree that fits."""
+    statements = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and fits(each)]
+    return max(statements, key=lambda statement: statement.lineno, default=None)
+
+
+def _assigns(statement: ast.stmt, name: str) -> bool:
+    return isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name
+
+
+def _multiplied(statement: ast.stmt) -> str:
+    """The name that a statement multiplies in place, whole or a part of it; "": it does no such thing."""
+    if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Mult):
+        return ""
+    goal = statement.target.value if isinstance(statement.target, ast.Subscript) else statement.target
+    return goal.id if isinstance(goal, ast.Name) else ""
 
 
 def _is_for(node: ast.Assign | ast.AnnAssign, attribute: str) -> bool:

@@ -141,19 +141,28 @@ def _decoder(exam: Examination, plan: Plan) -> Decoder:
 
 
 def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
-    """What is wrong with a cache once a window leaves the first of the tokens behind."""
-    windows = [
-        symbol.name for symbol in decoder.plan.symbols if init_role(symbol.said) == "window" and not symbol.equals
-    ]
-    sizes = {**decoder.sizes, **dict.fromkeys(windows, WINDOW)}
-    if not windows or exam.is_published:
-        return []
-    narrow = replace(decoder, sizes=sizes, place=DecodingStep(), wholes={})
-    before, after = decoder.whole(TOKENS), narrow.whole(TOKENS)
-    if after.error is not None or before.error is not None or torch.equal(before.outputs[0], after.outputs[0]):
-        return []
-    suspects = cache_suspects(narrow, kept(narrow), is_published=False)
-    return [suspect for suspect in suspects if suspect.proved and suspect.severity == "fault"]
+    """What is wrong with a cache once a window leaves the first of the tokens behind, and once each number that a class
+    has by itself is as small: what is left behind by any of them is so with a cache as without one.
+    """
+    plan = decoder.plan
+    windows = [symbol.name for symbol in plan.symbols if init_role(symbol.said) == "window" and not symbol.equals]
+    built = parameters(plan.target) if isinstance(plan.target, type) else []
+    numbers = [each.name for each in built
+               if type(each.default) is int and each.default > WINDOW and each.name not in plan.init]  # fmt: skip
+    ways = [replace(decoder, sizes={**decoder.sizes, **dict.fromkeys(windows, WINDOW)})] if windows else []
+    ways += [replace(decoder, plan=replace(plan, init={**plan.init, name: WINDOW})) for name in numbers]
+    out: list[Suspect] = []
+    for way in ways if not exam.is_published else ():
+        narrow = replace(way, place=DecodingStep(), wholes={})
+        before, after = decoder.whole(TOKENS), narrow.whole(TOKENS)
+        pair = [each.outputs[0] for each in (before, after) if each.error is None]
+        if len(pair) < len("ab") or pair[0].shape != pair[1].shape or torch.equal(*pair):
+            continue
+        suspects = cache_suspects(narrow, kept(narrow), is_published=False)
+        out += [suspect for suspect in suspects if suspect.proved and suspect.severity == "fault"]
+        if out:
+            break
+    return out
 
 
 def cache_suspects(decoder: Decoder, cache: Kept, *, is_published: bool) -> list[Suspect]:
@@ -230,7 +239,7 @@ def _explained(decoder: Decoder, breach: Breach) -> list[Suspect]:
         or unmasked_suspects(decoder, breach, attention)
         or wide_suspects(decoder, breach, decoded)
         or transplanted_suspects(decoder, breach, decoded, attention)
-        or unexplained_suspects(decoder, breach, attention)
+        or unexplained_suspects(decoder, breach, decoded, attention)
     )
 
 

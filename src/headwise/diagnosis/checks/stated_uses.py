@@ -18,8 +18,8 @@ __all__ = ["is_for_chunks", "is_for_halves", "may_be_empty", "trains_by_segments
 HALF = re.compile(r"\.half\(\)|\bfp16\b|\bfloat16\b|\bhalf[- ]precision\b|半精度")
 CHUNK = re.compile(
     r"\bchunk(?:s|ed|wise)?\b.*\b(?:prefill|prompt|cache|token)|\b(?:prefill|prompt|cache|token)\w*\b.*\bchunk(?:s|ed)?\b"
-    r"|\bany number of new tokens\b|\bprompts?\b[^.]*\b(?:in|by) (?:pieces|parts|blocks)\b|\bspeculative\b"
-    r"|\bdraft(?:ed)? tokens?\b|\b(?:several|multiple|more|many|any number of)\b[^.]*\btokens? "
+    r"|\bany number of new tokens\b|\bprompts?\b[^.]*\b(?:in|by) (?:\w+ )?(?:pieces|parts|blocks|segments)\b"
+    r"|\bspeculative\b|\bdraft(?:ed)? tokens?\b|\b(?:several|multiple|more|many|any number of)\b[^.]*\btokens? "
     r"(?:at (?:a time|once)|per (?:step|call)|in one (?:step|call))|分段|分块预填|多个 ?token",
     re.IGNORECASE,
 )
@@ -38,6 +38,9 @@ DENIED = re.compile(
     r"\bnot?\b|n't\b|\bonly\b|\btoo\b|\bnever\b|avoid|except|instead|rather|bfloat|float32|fp32|unsupported|不|仅",
     re.IGNORECASE,
 )
+# what ends a sentence, and a line that speaks of another thing than the one before
+END = re.compile(r"(?<=[.!?;])\s+|(?<=[。；！？])")
+ENTRY = re.compile(r"\s*(?:[-*•] |\w+(?:, *\w+)*(?: *\([^)]*\))? *:)")
 
 
 def is_for_halves(target: Any) -> bool:
@@ -62,12 +65,17 @@ def trains_by_segments(target: Any) -> bool:
 
 
 def _says(target: Any, use: re.Pattern[str]) -> bool:
-    return any(use.search(line) and not DENIED.search(line) for line in _lines(target))
+    return any(use.search(sentence) and not DENIED.search(sentence) for sentence in _sentences(target))
 
 
-def _lines(target: Any) -> Iterator[str]:
-    """The words at the head of a target's file, and those of its class."""
+def _sentences(target: Any) -> Iterator[str]:
+    """The sentences at the head of a target's file, and those of its class; one may go on in the next line."""
     kind = target if isinstance(target, type) else type(target)
     trees = (file_tree(each.code.co_filename) for each in constructors(kind) if not is_installed(each.code.co_filename))
-    yield from next((ast.get_docstring(tree) or "" for tree in trees if tree is not None), "").splitlines()
-    yield from spoken(kind)
+    head = next((ast.get_docstring(tree) or "" for tree in trees if tree is not None), "").splitlines()
+    paragraph: list[str] = []
+    for line in (*head, "", *spoken(kind), ""):
+        if not line.strip() or ENTRY.match(line):
+            yield from END.split(" ".join(paragraph))
+            paragraph = []
+        paragraph.append(line.strip())
