@@ -26,7 +26,7 @@ from headwise.calls.request import Wish
 from headwise.calls.signature import EMPTY, callee, parameters, starred
 from headwise.calls.size_bindings import Mismatch
 from headwise.calls.source_hints import Reading
-from headwise.calls.symbols import LEGEND, MORE, bases, is_closed, layout_of, named, spoken
+from headwise.calls.symbols import EDGES, LEGEND, MORE, bases, is_closed, layout_of, named, spoken
 from headwise.calls.trial import Attempts
 from headwise.calls.width_repairs import mended, told_widths
 from headwise.recording import Budget
@@ -208,6 +208,8 @@ class Bench:
                 symbols[name] = Named(name, "parameter", name, equals=value)
         if {"rows", "grid"} & {self.roles.rest.get(name) for name in call}:
             symbols.setdefault("L", replace(LEGEND["L"], equals="h*w"))
+        if EDGES.name in spoken(list(call.values())):
+            symbols.setdefault(EDGES.name, EDGES)
         return Plan(
             self.target,
             "cross" if is_cross else "self",

@@ -57,6 +57,8 @@ TRUTHS = re.compile(r"integer and Boolean-type|boolean masks?\b|to be a boolean 
 WHOLE = re.compile(r"must have the same dtype, but got (?:Long|Int) and Float|dtype Float but (?:got|found) Long")
 BEYOND = re.compile(r"index out of range in self")
 STACKED = re.compile(r"stack expects each tensor to be equal size")
+# halves of heads whose features are turned in pairs
+TWICE_EVEN = 4
 EVEN = re.compile(r"divisible by 2\b|must be even|even number", re.IGNORECASE)
 
 
@@ -101,6 +103,9 @@ def lessons(
         yield from _of_pairs(plan)
         yield from grouped(plan)
         yield from divided(plan, numbers)
+        if len(numbers) > 1 and abs(numbers[0] - numbers[1]) == 1:
+            # the halves of an odd number
+            yield _evened(plan)
     for have, need, is_divided in at.compared if isinstance(error, AssertionError | ValueError) else ():
         if is_divided and need in HALVES:
             yield _evened(plan)
@@ -195,13 +200,13 @@ def _of_pairs(plan: Plan) -> Iterator[Plan]:
 
 
 def _evened(plan: Plan) -> Plan:
-    """A plan whose widths are all even, whatever they are of."""
+    """A plan whose widths are all even, whatever they are of; multiples of 4, where they are even already."""
     built = set(spoken(list(plan.init.values())))
     wide = ("parameter", "head_width", "value_width", "width")
     return replace(
         plan,
         symbols=tuple(
-            replace(symbol, even=True)
+            replace(symbol, even=True, times=TWICE_EVEN if symbol.even and symbol.times == 1 else symbol.times)
             if symbol.name in built and symbol.meaning in wide and not symbol.equals
             else symbol
             for symbol in plan.symbols

@@ -23,9 +23,9 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "positions": ({"_expr": "torch.arange(L)"}, {"_expr": "torch.arange(L).expand(B, L)"}, None),
     "adjacency": ({"means": "attend", "shape": ["B", "L", "L"]}, {"means": "attend", "shape": ["L", "L"]}),
     # three from each node, one or more into each
-    "edges": ({"_expr": "torch.stack([torch.arange(3 * L) % L, torch.cat([torch.arange(1, L + 1) % L, "
-                        "torch.arange(2 * L) % (L // 2 + 1)])])"},),
-    "edge_features": (["3*L", "D"], ["3*L"]),
+    "edges": ({"_expr": "torch.stack([torch.arange(edges) % L, torch.cat([torch.arange(1, L + 1) % L, "
+                        "torch.arange(edges - L) % (L // 2 + 1)])])"},),
+    "edge_features": (["edges", "D"], ["edges"]),
     "pairs": (["B", "L", "L", "D"], ["L", "L", "D"], ["B", "L", "L"], ["B", "H", "L", "L"]),
     "weight": (["D", "D"], ["H", "D", "d"]),
     "packed_weight": (["D", "3*D"], ["3*D", "D"]),

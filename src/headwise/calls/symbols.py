@@ -9,6 +9,7 @@ from typing import Any
 from headwise.calls.plan import Named
 
 __all__ = [
+    "EDGES",
     "FEATURES",
     "LEGEND",
     "LETTERS",
@@ -64,6 +65,8 @@ MORE: dict[str, Named] = {
 }
 
 
+# how many edges a graph has, three from each node
+EDGES = Named("edges", "parameter", "edges", equals="3*L")
 # layouts that go without saying
 USUAL = ("BLD", "BHLd", "BLd")
 # axes that are no features

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from headwise.dataflow import MarkedOp, Run, attentions, source_of
+from headwise.dataflow import MarkedOp, Run, attentions, axes_of, source_of
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.source import Span
 
@@ -38,12 +38,23 @@ WORDS = frozenset({"self", "torch", *COMPARED})
 
 @dataclass(frozen=True)
 class Padding:
-    """The number that tokens are compared with. name: of the argument; token: another one; entry: the comparison."""
+    """The number that tokens are compared with. name: of the argument; token: another one; entry: the comparison; axis:
+    that of the tokens.
+    """
 
     name: str
     number: int
     token: int
     entry: MarkedOp
+    axis: int = 1
+
+    def laid(self, tokens: Tensor) -> Tensor:
+        """The argument as (batch, tokens)."""
+        return tokens.movedim(self.axis, 1)
+
+    def given(self, tokens: Tensor) -> Tensor:
+        """What is (batch, tokens), as the argument is given."""
+        return tokens.movedim(1, self.axis)
 
 
 def paddings(run: Run) -> list[Padding]:
@@ -65,7 +76,8 @@ def paddings(run: Run) -> list[Padding]:
             before = out.get((name, number))
             is_better = before is None or (not meets_scores(run, before.entry) and meets_scores(run, entry))
             if others.numel() and is_better and _is_padding(run, entry, name, number):
-                out[name, number] = Padding(name, number, int(others.min()), entry)
+                axis = 0 if axes_of(run.plan.call[name])[-1:] == ["B"] else 1
+                out[name, number] = Padding(name, number, int(others.min()), entry, axis)
     return list(out.values())
 
 

@@ -33,10 +33,12 @@ def axis_words(plan: Plan) -> dict[str, str]:
     shapes = {name: shape for name, shape in lists.items() if not HEADS & set(map(str, shape))}
     spoken = spoken_axes(plan.target, list(shapes))
     symbols = {each.name for each in plan.symbols}
-    out: dict[str, str] = {}
+    # the tokens of a graph
+    out = {"L": "nodes"} if {"L", "edges"} <= symbols and "nodes" not in symbols else {}
     for name, words in spoken.items():
         for axis, word in zip(shapes[name], words, strict=False) if len(words) == len(shapes[name]) else ():
             is_name = WORD.fullmatch(word) is not None and not keyword.iskeyword(word)
-            if axis in PLACES and is_name and word not in {*symbols, *out.values()}:
+            # a letter that stands for another thing in a plan says nothing here
+            if axis in PLACES and (word == axis or (is_name and word not in {*symbols, *out.values()})):
                 out.setdefault(axis, word)
     return out

@@ -14,8 +14,10 @@ from headwise.wording import refusal
 __all__ = ["asked", "renamed"]
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# a name in an expression, but what is called, is of something else, or is an option
+FREE = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\s*\(|\s*=[^=])")
 # the texts of these keys are no sizes
-KEPT = ("_expr", "argument", "means", "_layout")
+KEPT = ("argument", "means", "_layout")
 INSIDE = re.compile(r"\[[^][]*\]")
 
 
@@ -77,7 +79,7 @@ class _Renamer:
 
     def __call__(self, expression: str) -> str:
         # in one pass, so that two names can be swapped
-        return NAME.sub(lambda match: self._names.get(match[0], match[0]), expression)
+        return FREE.sub(lambda match: self._names.get(match[0], match[0]), expression)
 
     def step(self, step: Step) -> Step:
         return replace(

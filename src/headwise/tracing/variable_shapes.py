@@ -45,8 +45,10 @@ class VariableShapes:
         current = [binding for binding in bindings if binding.start[0] <= end and line <= binding.end[0]]
         before = self._results(latest, name) if latest else self._argument(name, first, last)
         after = self._results(current, name)
+        # what a helper is given is known of its operations alone
+        is_given = current and not latest and self._is_parameter(name, first, last)
         if (
-            (latest and not before)
+            ((latest or is_given) and not before)
             or (current and not after)
             or (not current and any(self._is_assigned_at(name, at) for at in range(line, end + 1)))
         ):

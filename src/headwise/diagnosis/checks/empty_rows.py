@@ -190,7 +190,7 @@ def _padded_calls(exam: Examination, free: Run) -> Iterator[PaddedCall]:
 def _calls_of_ids(exam: Examination, free: Run, *, is_emptied: bool = False) -> Iterator[PaddedCall]:
     """The calls in which tokens are padding by their numbers. is_emptied: all those of the first sample."""
     for padding in paddings(free):
-        shape = free.named[padding.name].shape
+        shape = padding.laid(free.named[padding.name]).shape
         if not meets_scores(free, padding.entry) or shape[1] <= FEWEST or shape[0] != free.sizes.get("B"):
             continue
         for is_left in (False, True) if _pads_at_left(free.target) else (False,):
@@ -205,7 +205,7 @@ def _calls_of_ids(exam: Examination, free: Run, *, is_emptied: bool = False) -> 
             def padded(_: Any, options: dict[str, Any], padding: Any = padding, kept: Tensor = kept) -> None:
                 tokens = options.get(padding.name)
                 if isinstance(tokens, Tensor):
-                    options[padding.name] = tokens.masked_fill(~kept, padding.number)
+                    options[padding.name] = tokens.masked_fill(~padding.given(kept), padding.number)
 
             yield PaddedCall(exam.free, kept, both(bare, padded), bare)
 

@@ -201,7 +201,8 @@ def _suspect(
     span = None if entry is None else entry.span
     is_part = kind == "mask-broadcast" and entry is not None and _is_part(entry, attention)
     if kind in ("mask-repeat-order", "mask-axis", "mask-broadcast") and not is_part:
-        span = arranged(run, reached, kind, entry) or span
+        met = attention.context if attention.fused and kind == "mask-repeat-order" else entry
+        span = arranged(run, reached, kind, met) or span
     if span is None:
         span = (attention.softmax or attention.scores or attention.context).operation.span
     if attention.fused:

@@ -83,12 +83,15 @@ def source_turned(masked: AttentionPattern, before: Tensor, wanted: Tensor) -> i
 
 
 def _padded(masked: AttentionPattern, allowed: Tensor) -> Tensor:
-    """Rows of tokens that the mask itself hides, which see nothing, themselves alone, or all: nobody reads them."""
+    """Rows of tokens that the mask itself hides, which see all, or beside themselves nothing that is hidden: nobody
+    reads them.
+    """
     if allowed.shape[1] != allowed.shape[2] or not bool((allowed == allowed[:, :1]).all()):
         return torch.zeros_like(masked.weights[..., :1], dtype=torch.bool)
     hidden = ~allowed[masked.sample[..., :1], 0, masked.row[..., :1]]
-    alone = (~masked.visible | (masked.row == masked.column)).all(dim=-1, keepdim=True)
-    return hidden & (~masked.seeing | alone | masked.visible.all(dim=-1, keepdim=True))
+    shown = allowed[masked.sample, 0, masked.column]
+    apart = (~masked.visible | shown | (masked.row == masked.column)).all(dim=-1, keepdim=True)
+    return hidden & (~masked.seeing | apart | masked.visible.all(dim=-1, keepdim=True))
 
 
 def _levels_rows(masked: AttentionPattern, free: AttentionPattern, before: Tensor) -> bool:
@@ -113,15 +116,20 @@ def _of_another(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> st
         # where each token sees itself whatever the mask is, that tells nothing of it
         usable = before[problem] & ~((rows == columns) & masked.visible[problem] & sees_itself)
         visible = masked.visible[problem] & usable
-        fits = [
-            bool(((visible == (usable & allowed[sample][rows, columns]))
-                  | ~(usable & allowed[sample][rows, columns]).any(dim=-1, keepdim=True)).all())
-            for sample in range(allowed.shape[0])
-        ]  # fmt: skip
+        fits = [_is_hidden_by(mask, visible, usable, rows, columns) for mask in allowed]
         if not any(fits):
             return ""
         every &= torch.tensor(fits)
     return "mask-broadcast" if bool(every.any()) else "mask-repeat-order"
+
+
+def _is_hidden_by(mask: Tensor, visible: Tensor, usable: Tensor, rows: Tensor, columns: Tensor) -> bool:
+    """Whether queries see just the keys that a mask of one sample shows; that of a token which it hides may see none."""
+    right = usable & mask[rows, columns]
+    is_free = ~right.any(dim=-1, keepdim=True)
+    if mask.shape[0] == mask.shape[1]:
+        is_free |= ~visible.any(dim=-1, keepdim=True) & ~mask.diagonal()[rows[..., :1]]
+    return bool(((visible == right) | is_free).all())
 
 
 def _is_shifted(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> bool:

@@ -42,8 +42,9 @@ def padding_suspects(exam: Examination, free: Run) -> list[Suspect]:
             tokens = run.given.get(padding.name)
             if run.failure is not None or tokens is None or len(attentions(run)) != len(attentions(bare)):
                 continue
-            if kind := _kind_of(run, bare, padding, tokens == padding.number):
-                return [_suspect(exam, kind, padding, run, tokens == padding.number)]
+            pads = padding.laid(tokens) == padding.number
+            if kind := _kind_of(run, bare, padding, pads):
+                return [_suspect(exam, kind, padding, run, pads)]
     return []
 
 
@@ -81,7 +82,8 @@ def changed_tokens(exam: Examination, padding: Padding, way: Callable[[Tensor], 
     def change(_: Any, options: dict[str, Any]) -> None:
         tokens = options.get(padding.name)
         if isinstance(tokens, Tensor):
-            options[padding.name] = way(tokens.masked_fill(tokens == padding.number, padding.token))
+            real = tokens.masked_fill(tokens == padding.number, padding.token)
+            options[padding.name] = padding.given(way(padding.laid(real)))
 
     return change if exam.change is None else both(exam.change, change)
 
@@ -159,11 +161,11 @@ def _apart(exam: Examination, padding: Padding, run: Run, pads: Tensor) -> float
     """By how much the output of a sample's tokens differs from what they give without the padding; 0: not known."""
     samples, length = pads.shape
     counts = _counts(samples, length)
-    output = run.output
-    if output is None or output.ndim < 2 or tuple(output.shape[:2]) != (samples, length) or bool(pads[:, 0].any()):
+    output = None if run.output is None or run.output.ndim < 2 else padding.laid(run.output)
+    if output is None or tuple(output.shape[:2]) != (samples, length) or bool(pads[:, 0].any()):
         return 0.0
     alone: Run = exam.run(change=changed_tokens(exam, padding, lambda tokens: tokens[:, : counts[-1]].contiguous()))
-    if alone.failure is not None or alone.output is None or alone.output.shape[1] != counts[-1]:
+    if alone.failure is not None or alone.output is None or alone.output.shape[padding.axis] != counts[-1]:
         return 0.0
-    padded, bare = output[-1, : counts[-1]], alone.output[-1]
+    padded, bare = output[-1, : counts[-1]], padding.laid(alone.output)[-1]
     return distance(padded, bare)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from headwise.dataflow import MarkedOp
 from headwise.diagnosis.distance import distance
 from headwise.recording import Operation
-from headwise.source import Span, code_at
+from headwise.source import Span, code_at, span_like
 
 __all__ = ["parting"]
 
@@ -30,16 +30,22 @@ def parting(first: Sequence[MarkedOp | Operation], second: Sequence[MarkedOp | O
 
 
 def _stored_at(entry: MarkedOp | Operation) -> Span | None:
-    """The statement that gives what an operation makes to an attribute: where it stands, or where its helper is called;
-    None: none does.
+    """The statement that gives what an operation makes to an attribute: where it stands, or where its helper is called,
+    or in the same branch, where it makes a part of it; None: none does.
     """
     operation = entry.operation if isinstance(entry, MarkedOp) else entry
     spans: list[Span] = [operation.span, *reversed(operation.chain)]
-    for span in spans:
-        code = code_at(span)
-        around = () if code is None else (code.node, *code.around(code.node))
-        statement = next((node for node in around if isinstance(node, ast.stmt)), None)
-        goals = statement.targets if isinstance(statement, ast.Assign) else ()
-        if any(isinstance(goal, ast.Attribute) for goal in goals):
+    codes = [(span, code) for span in spans if (code := code_at(span)) is not None]
+    for span, code in codes:
+        around = (code.node, *code.around(code.node))
+        if _stores(next((node for node in around if isinstance(node, ast.stmt)), None)):
             return span
+    for span, code in codes[:1]:
+        branch = next((node for node in code.around(code.node) if isinstance(node, ast.If)), None)
+        stored = [node for part in branch.body for node in ast.walk(part) if _stores(node)] if branch else []
+        return span_like(code, stored[-1], span) if stored else None
     return None
+
+
+def _stores(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Assign) and any(isinstance(goal, ast.Attribute) for goal in node.targets)

@@ -30,9 +30,10 @@ PRODUCTS = frozenset({"*", "*=", "mul", "mul_"})
 def visible_pads(exam: Examination, free: Run) -> list[Suspect]:
     """The first operation that brings padding into what has none: proved by a run without it."""
     for padding in paddings(free):
-        if not meets_scores(free, padding.entry) or free.named[padding.name].shape[1] <= PADS:
+        shape = padding.laid(free.named[padding.name]).shape
+        if not meets_scores(free, padding.entry) or shape[1] <= PADS:
             continue
-        shorter = _with_lengths(free.named[padding.name].shape[1] - PADS)
+        shorter = _with_lengths(shape[1] - PADS)
         padded = exam.run(change=both(changed_tokens(exam, padding, _padded(padding.number)), shorter))
         cut = changed_tokens(exam, padding, lambda tokens: tokens[:, :-PADS].contiguous())
         alone = exam.run(change=both(cut, shorter))
@@ -40,9 +41,11 @@ def visible_pads(exam: Examination, free: Run) -> list[Suspect]:
             # what stands beside each token goes with it
             unpadded = changed_tokens(exam, padding, lambda tokens: tokens)
             alone = exam.run(
-                change=both(both(unpadded, shorter), _trimmed(free.plan, axes_of(free.plan.call[padding.name])[1]))
+                change=both(
+                    both(unpadded, shorter), _trimmed(free.plan, axes_of(free.plan.call[padding.name])[padding.axis])
+                )
             )
-        hidden = torch.zeros(free.named[padding.name].shape, dtype=torch.bool)
+        hidden = torch.zeros(shape, dtype=torch.bool)
         hidden[:, -PADS:] = True
         suspects = [] if padded.failure is not None else shown_later(padded, padding.name, hidden)
 
@@ -52,7 +55,7 @@ def visible_pads(exam: Examination, free: Run) -> list[Suspect]:
             return are_apart(padded, moved, lambda a, b: (a, b) if a.shape == b.shape else None)
 
         if suspects := suspects or padding_suspects(
-            padded, alone, padding.name, of_shorter(PADS), "trimmed", free.named[padding.name].shape[1], is_seen
+            padded, alone, padding.name, of_shorter(PADS), "trimmed", shape[1], is_seen
         ):
             return [_at_product(each, padded, padding) for each in suspects]
         before = changed_tokens(exam, padding, lambda tokens: tokens)

@@ -198,7 +198,7 @@ def unhidden_pads(exam: Examination, free: Run) -> list[Suspect]:
         if run.failure is not None or tokens is None:
             continue
         reached = _made_of(run, padding)
-        for of, hidden in _unhidden(run, rerun, tokens != padding.number):
+        for of, hidden in _unhidden(run, rerun, padding.laid(tokens) != padding.number):
             weighing = _weighing(run, of)
             met = [entry for entry in weighing if reached & entry.taken and not entry.results <= reached]
             # a mask that is weighed itself is added up for the divisor

@@ -113,7 +113,7 @@ def _change_by(exam: Examination, free: Run, padding: Padding, number: int) -> f
     bare, padded_run, hidden = run_with(None), run_with(number), run_with(padding.number)
     if any(run.failure is not None for run in (bare, padded_run, hidden)):
         return 0.0
-    pads = padded_run.given[padding.name] == number
+    pads = padding.laid(padded_run.given[padding.name]) == number
     count = int((~pads[-1]).sum())
     if not _shows(bare, padded_run, padding.name, pads) or _shows(bare, hidden, padding.name, pads):
         return 0.0
