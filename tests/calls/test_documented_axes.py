@@ -78,6 +78,28 @@ def test_a_shape_may_stand_far_from_its_name_where_it_is_called_one():
     assert next(documented_calls(captions, needed(captions, "x", "media"), []))["media"] == ["B", "S", "D"]
 
 
+class Triangle(nn.Module):
+    def __init__(self, width, heads=3, per_head=5):
+        super().__init__()
+        self.heads, self.per_head = heads, per_head
+        self.qkv = nn.Linear(width, 3 * heads * per_head)
+
+    def forward(self, pair):
+        """pair: b i j d.  Each row attends over its own edges."""
+        b, n = pair.shape[:2]
+        q, k, v = self.qkv(pair).view(b, n, n, 3, self.heads, self.per_head).unbind(3)
+        weights = torch.einsum("bijhd,bikhd->bhijk", q, k).softmax(-1)
+        return torch.einsum("bhijk,bikhd->bijhd", weights, v).flatten(3)
+
+
+def test_letters_end_with_the_sentence_and_pairs_are_as_many_along_both_axes():
+    (plan,) = find(Triangle, namespace=globals()).plans
+    args, options = plan.arguments(plan.sizes(0))
+    (shape,) = (each.shape for each in (*args, *options.values()))
+    assert (len(shape), shape[1]) == (4, shape[2])
+    assert shape[1] != shape[0] != shape[3]
+
+
 @pytest.mark.parametrize("text", ["x: (2, 3)", "x: (batch, n + 1)", "x: a tensor", "x: (batch)", "y: (b, n)"])
 def test_what_is_no_shape_of_names_is_left(text):
     def forward(x):

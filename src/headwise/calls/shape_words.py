@@ -34,7 +34,7 @@ LISTED = (
 # the same, where nothing stands between
 BESIDE = r"\b{name}\b[`*]* \(([^()\[\]\n]+)\)"
 # letters between spaces, as in einsum, of which the last may be a number
-SPACED = r"\b{name}\b[`*]*\s*(?::|\s-)\s*((?:[^\W\d]\w? ){{1,4}}(?:[^\W\d]\w?|\d+))\s*(?:$|[,;\n(]|\s{{2}})"
+SPACED = r"\b{name}\b[`*]*\s*(?::|\s-)\s*((?:[^\W\d]\w? ){{1,4}}(?:[^\W\d]\w?|\d+))\s*(?:$|[.,;\n(]|\s{{2}})"
 # the same in a table, whose first column is of the arguments
 TABLED = r"(?m)^\s*{name} {{2,}}(?!\w+ [x×] )((?:[^\W\d]\w? ){{1,4}}[^\W\d]\w?)\s*(?:$|[,;\n(]|\s{{2}})"
 # names between commas behind that of an argument, and nothing else

@@ -36,13 +36,15 @@ def reshaped(plan: Plan, shape: Sequence[int], count: int, sizes: Mapping[str, i
                 yield from multiples(plan, sizes[name], window, sizes)
         yield from strided_sides(plan, sizes)
     room = prod(size for size in shape if size > 0)
+    # pairs of tokens are as many along both axes
+    squared_by = [name for name in free if name in inputs and name != "B" and shape.count(sizes[name]) > 1]
     for name in (
         symbol for symbol in free if symbol in inputs and symbol != "B" and count % max(sizes[symbol], 1) == 0
     ):
         if -1 not in shape:
             wanted = [
                 expression
-                for expression in expressions_of(built)
+                for expression in (*(each for each in squared_by if each != name), *expressions_of(built))
                 if evaluated(expression, sizes) * count == room * sizes[name]
             ]
             yield from (bound_to(plan, {name: expression}) for expression in wanted)

@@ -67,8 +67,10 @@ def embedded(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
 
 
 def from_places(marks: Marks | None, shape: tuple[int, ...]) -> Marks:
-    """The marks of a convolution: batch first, channels second; with as many positions, each keeps its token."""
-    if marks is None or marks.kind != "token":
+    """The marks of a convolution: batch first, channels second; with as many positions, each keeps its token. What is
+    made of several tokens is of none.
+    """
+    if marks is None or marks.kind != "token" or not bool((marks.arrays["t"] >= 0).any()):
         return LOST
     channels = torch.arange(shape[1]).reshape(1, -1, *[1] * (len(shape) - 2))
     t = marks.arrays["t"]

@@ -47,10 +47,10 @@ def mistaken(masked: AttentionPattern, free: AttentionPattern, allowed: Tensor, 
     if bool((visible == before).all()):
         # nothing is hidden: whole queries are made alike, or what should be nothing is too much
         return "mask-axis" if _levels_rows(masked, free, before) else "mask-weak-fill"
-    if another := _of_another(masked, allowed, before):
-        return another
     if _is_of_rows(masked, allowed, before):
         return "mask-axis"
+    if another := _of_another(masked, allowed, before):
+        return another
     if _is_shifted(masked, allowed, before):
         return "mask-shifted"
     if bool((masked.weights.isnan().any(dim=-1, keepdim=True) & right.any(dim=-1, keepdim=True)).any()):
@@ -108,7 +108,7 @@ def _of_another(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> st
     """Whether each head of each sample is hidden what the mask hides from some sample, but not always its own: from one
     and the same, or from others.
     """
-    every = torch.ones(allowed.shape[0], dtype=torch.bool)
+    every, is_own = torch.ones(allowed.shape[0], dtype=torch.bool), True
     own = (masked.row == masked.column) & before & masked.seeing
     sees_itself = bool(own.any()) and bool(masked.visible[own].all())
     for problem in range(masked.weights.shape[0]):
@@ -120,13 +120,18 @@ def _of_another(masked: AttentionPattern, allowed: Tensor, before: Tensor) -> st
         if not any(fits):
             return ""
         every &= torch.tensor(fits)
-    return "mask-broadcast" if bool(every.any()) else "mask-repeat-order"
+        is_own &= fits[int(masked.sample[problem].flatten()[0])]
+    # what fits its own mask everywhere has no other
+    return "" if is_own else "mask-broadcast" if bool(every.any()) else "mask-repeat-order"
 
 
 def _is_hidden_by(mask: Tensor, visible: Tensor, usable: Tensor, rows: Tensor, columns: Tensor) -> bool:
-    """Whether queries see just the keys that a mask of one sample shows; that of a token which it hides may see none."""
+    """Whether queries see just the keys that a mask of one sample shows; one to which it leaves none may see all, and
+    that of a token which it hides none.
+    """
     right = usable & mask[rows, columns]
-    is_free = ~right.any(dim=-1, keepdim=True)
+    is_level = (visible == usable).all(dim=-1, keepdim=True) | ~visible.any(dim=-1, keepdim=True)
+    is_free = ~right.any(dim=-1, keepdim=True) & is_level
     if mask.shape[0] == mask.shape[1]:
         is_free |= ~visible.any(dim=-1, keepdim=True) & ~mask.diagonal()[rows[..., :1]]
     return bool(((visible == right) | is_free).all())

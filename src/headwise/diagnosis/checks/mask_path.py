@@ -190,6 +190,11 @@ def _is_of_truths(entry: MarkedOp) -> bool:
 
 def arranged(run: Run, reached: set[int], kind: str, use: MarkedOp | None) -> Span | None:
     """Where the mask was last given its shape before it met the scores. use: what it met them in."""
+    if kind == "mask-repeat-order":
+        # what it is joined with is a mask too
+        reached = set(reached)
+        for entry in run.seen:
+            reached |= entry.results if reached & entry.taken and _is_of_truths(entry) else set()
     moves = [
         entry for entry in run.seen[: None if use is None else use.at]
         if (not entry.is_marked or _is_of_truths(entry)) and reached & entry.taken
