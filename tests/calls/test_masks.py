@@ -128,3 +128,45 @@ def test_none_is_no_kind_of_token():
 
 def test_a_flag_that_is_handed_on_stays_one():
     assert find(Training, namespace=globals()).plans[0].call["training"] is False
+
+
+class Windows(nn.Module):
+    """Scores have a bias, and of the mask only words tell what it means."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.q, self.k, self.bias = nn.Linear(width, width), nn.Linear(width, width), nn.Parameter(torch.zeros(1))
+
+    def joined(self, t):
+        return torch.cat([t, t[:, :0]], dim=1)
+
+    def forward(self, x, mask=None):
+        """x: (b, n, width); mask: (b, n) bool, True = token, False = padding"""
+        mask = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
+        shown = self.joined(nn.functional.pad(mask, (0, 0), value=False).float()).bool()[:, None]
+        bias = self.bias.expand(1, x.shape[1])
+        scores = self.q(x) @ self.k(x).mT + bias
+        return scores.masked_fill(~(shown & shown.mT | torch.eye(x.shape[1]).bool()), -1e9).softmax(-1) @ x
+
+
+def test_words_about_a_mask_come_before_what_code_tells_of_others():
+    plans = find(Windows, namespace=globals()).plans
+    assert [plan.call["_mask"]["means"] for plan in plans if plan.mask] == ["attend"]
+
+
+class Decodes(nn.Module):
+    """y: (B, T, width); enc_out: (B, S, width); enc_len: (B,), how many of its frames count"""
+
+    def __init__(self, width):
+        super().__init__()
+        self.q, self.k = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, y, enc_out, enc_len):
+        pad = torch.arange(enc_out.shape[1]) >= enc_len[:, None]
+        scores = (self.q(y) @ self.k(enc_out).mT).masked_fill(pad[:, None], float("-inf"))
+        return scores.softmax(-1) @ enc_out
+
+
+def test_lengths_of_an_input_are_no_keys_although_they_have_its_name():
+    plans = find(Decodes, namespace=globals()).plans
+    assert {(plan.mask, plan.call["_mask"]["means"]) for plan in plans if plan.mask} == {("enc_len", "lengths")}

@@ -6,6 +6,7 @@ import time
 
 import pytest
 import torch
+from torch import nn
 
 from headwise.calls.finder import find
 from tests.calls.styles import language, odd, textbook, vision
@@ -76,6 +77,28 @@ def test_a_width_that_the_heads_divide_is_derived_and_one_that_they_do_not_is_fr
 def test_a_head_width_that_is_rotated_in_pairs_is_even():
     assert {each.name: each.even for each in best(language.OwnRotary, language).symbols}["d"]
     assert not {each.name: each.even for each in best(vision.LucidAttention, vision).symbols}["d"]
+
+
+class Halves(nn.Module):
+    """Half a head is turned in pairs."""
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.half, self.q = heads, dim // heads // 2, nn.Linear(dim, dim)
+        self.register_buffer("turn", torch.arange(0, self.half, 2) / self.half)
+
+    def forward(self, x):
+        q = self.q(x).view(*x.shape[:2], 2 * self.heads, self.half).transpose(1, 2)
+        a, b = q[..., 0::2] * self.turn.cos(), q[..., 1::2] * self.turn.sin()
+        q = torch.stack((a - b, a + b), -1).flatten(-2)
+        return ((q @ q.mT).softmax(-1) @ q).transpose(1, 2).flatten(2)
+
+
+def test_half_a_head_that_is_rotated_in_pairs_is_even():
+    (plan,) = find(Halves, namespace=globals()).plans
+    assert all(plan.sizes(probe)["d"] % 4 == 0 for probe in range(3))
+    # no size is the same in all runs
+    assert len({plan.sizes(probe)["H"] for probe in range(3)}) > 1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import re
 import sys
@@ -19,7 +18,7 @@ from headwise.calls.documented_numbers import WIDE, counts, numbered, truths_of
 from headwise.calls.embedded_arguments import embedded
 from headwise.calls.function_trees import written
 from headwise.calls.mask_forms import masks, visible
-from headwise.calls.mask_usage import Meaning
+from headwise.calls.mask_usage import Meaning, said_meaning
 from headwise.calls.roles import call_role, init_role
 from headwise.calls.shape_words import (
     BATCH,
@@ -31,7 +30,7 @@ from headwise.calls.shape_words import (
     shapes_in,
 )
 from headwise.calls.source_hints import Reading
-from headwise.source import meaning_of, ones_of
+from headwise.source import ones_of
 
 __all__ = ["HEADS", "INPUTS", "SIDES", "WIDTH", "docstring_axes", "documented_calls"]
 
@@ -290,11 +289,8 @@ def _means(target: Any, name: str, reading: Reading | None, *, is_counted: bool)
     """What a mask may mean and hold, the likeliest first: as words say, else as the code uses it."""
     if is_counted or call_role(name) == "lengths":
         return [{"means": "lengths", **({"share": True} if reading and name in reading.shares else {})}]
-    kind, polarity = kind_of(target), ""
-    with contextlib.suppress(OSError, TypeError):
-        polarity = meaning_of([inspect.getsourcefile(kind) or ""], name, kind.__name__)
     reading = reading or Reading()
-    if polarity:
+    if polarity := said_meaning(target, name):
         reading = replace(reading, means={**reading.means, name: Meaning(polarity)})
     ways = ({key: mask[key] for key in ("means", "dtype") if key in mask} for mask in masks(name, reading, keys="S"))
     return [dict(way) for way in dict.fromkeys(tuple(way.items()) for way in ways)]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import inspect
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headwise.calls.roles import call_role
-from headwise.source import nodes_of
+from headwise.calls.shape_words import kind_of
+from headwise.source import meaning_of, nodes_of
 
-__all__ = ["Meaning", "is_used_as_mask", "meanings", "other_names", "sign_of"]
+__all__ = ["Meaning", "is_used_as_mask", "meanings", "other_names", "said_meaning", "sign_of"]
 
 FILLS = ("masked_fill", "masked_fill_")
 # functions that give a mask back in another shape or kind
@@ -31,6 +35,14 @@ class Meaning:
 def is_used_as_mask(tree: ast.AST, name: str) -> bool:
     """Whether a name chooses which scores are hidden, or is multiplied by a large number and added to them."""
     return any(each.means != "additive" for each in _meanings_in(tree, name))
+
+
+def said_meaning(target: Any, name: str) -> str:
+    """What the words of a target's file say that 1 means in a mask, "attend" or "blocked"; "": they do not tell."""
+    kind = kind_of(target)
+    with contextlib.suppress(OSError, TypeError):
+        return meaning_of([inspect.getsourcefile(kind) or ""], name, kind.__name__)
+    return ""
 
 
 def meanings(trees: Sequence[ast.AST], masks: Collection[str] = ()) -> dict[str, Meaning]:

@@ -17,7 +17,7 @@ from headwise.calls.argument_use import role_of
 from headwise.calls.config_reads import config_reads
 from headwise.calls.forward_method import assigned_forward
 from headwise.calls.function_trees import written
-from headwise.calls.mask_usage import Meaning, meanings
+from headwise.calls.mask_usage import Meaning, meanings, said_meaning
 from headwise.calls.roles import init_role
 from headwise.calls.signature import callee, parameters
 from headwise.calls.submodules import Asked, asked_modules
@@ -144,6 +144,8 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     own_arguments = parameters(callee(target))
     used = [argument.name for argument in own_arguments if role_of(argument) == "mask"]
     means = meanings([tree for _, tree in sorted(trees, key=lambda each: not _is_called(each[0], target))], used)
+    # where the code tells of masks in general alone, words about an argument come before it
+    means |= {name: Meaning(said) for name in used if name not in means and (said := said_meaning(target, name))}
     if str(getattr(target if isinstance(target, type) else type(target), "__module__", "")).startswith("torch.nn"):
         means = {"": Meaning("blocked")}
     counts = dict(sorted(pair for _, tree in trees for pair in _counts(tree)))
