@@ -90,6 +90,64 @@ class Attend(nn.Module):
         return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
 """
 )
+FORECAST = (
+    HEAD
+    + '''
+class Attend(nn.Module):
+    """x: (B, past + horizon, width); past_lengths: (B,), how many of the first steps are real"""
+
+    def __init__(self, width=24, heads=3):
+        super().__init__()
+        self.heads, self.qkv = heads, nn.Linear(width, 3 * width)
+
+    def forward(self, x, past_lengths, horizon: int):
+        past = x.shape[1] - horizon
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        gone = (torch.arange(past) >= past_lengths[:, None])[:, None].expand(-1, horizon, -1)
+        late = torch.ones(horizon, horizon, dtype=torch.bool).triu(1).expand(len(x), -1, -1)
+        scores = q[:, :, past:] @ k.mT * q.shape[-1] ** -0.5
+        scores = scores.masked_fill(torch.cat([gone, late], 2)[:, None], float("-inf"))
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+'''
+)
+PACKED = (
+    HEAD
+    + '''
+class Attend(nn.Module):
+    """Documents one after another, every one closed by the eos token, which is its last.
+
+    x: (B, T, width)
+    idx: (B, T) token ids
+    """
+
+    def __init__(self, eos_id, width=24, heads=3):
+        super().__init__()
+        self.eos_id, self.heads, self.qkv = eos_id, heads, nn.Linear(width, 3 * width)
+
+    def forward(self, x, idx):
+        ends = (idx == self.eos_id).long()
+        document = {count}  # <-
+        seen = (document[:, :, None] == document[:, None]).tril()[:, None]
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).flatten(2)
+'''
+)
+TALKING = (
+    HEAD
+    + '''
+class Attend(nn.Module):
+    """x: (B, T, width); mask: (B, T), True for frames that are there"""
+
+    def __init__(self, width=24, heads=3):
+        super().__init__()
+        self.heads, self.qkv, self.mix = heads, nn.Linear(width, 3 * width), nn.Conv2d(heads, heads, 1)
+
+    def forward(self, x, mask):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = {mixed}
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+'''
+)
 
 
 def test_tokens_that_stand_before_samples_are_padded_along_their_own_axis():
@@ -120,3 +178,22 @@ def test_a_mask_that_is_joined_with_one_of_places_is_repeated_in_the_order_of_sa
 def test_what_is_kept_for_later_calls_is_told_where_it_is_kept(again, kinds):
     source = KEPT.replace("{again}", again)
     assert blamed_in(source) == [each for kind in kinds for each in marked(source, kind)]
+
+
+def test_lengths_of_some_of_the_tokens_are_no_lengths_of_fewer():
+    assert blamed_in(FORECAST) == []
+
+
+@pytest.mark.parametrize(("count", "kinds"), [("ends.cumsum(1) - ends", []), ("ends.cumsum(1)", ["segment-end-moved"])])
+def test_a_token_number_that_closes_a_segment_is_one_of_it(count, kinds):
+    source = PACKED.replace("{count}", count)
+    assert blamed_in(source) == [each for kind in kinds for each in marked(source, kind)]
+
+
+def test_a_convolution_of_one_place_mixes_the_heads():
+    product, hidden = "(q @ k.mT * q.shape[-1] ** -0.5)", ".masked_fill(~mask[:, None, None], -1e4)"
+    found = found_in(TALKING.replace("{mixed}", f"self.mix{product}{hidden}"))
+    assert (found.verdict, found.faults) == ("sound", ())
+    assert found.examined["comparison"].startswith("scores with further terms")
+    source = TALKING.replace("{mixed}", f"self.mix({product}{hidden})")
+    assert [(fault.line, fault.proved) for fault in found_in(source).faults] == [(line_of(source, hidden), True)]

@@ -252,10 +252,18 @@ def test_put_right_it_is_sound(case):
         "Attention of near tokens. A causal mask is for the caller to give.",
         "Attention of near tokens. Unlike the causal one, it looks both ways.",
         "近处的注意力，不是因果的。",
+        "Attention of near tokens. Decoding is causal if a mask is given.",
     ],
 )
 def test_a_condition_or_a_denial_asks_for_no_order(says):
     assert faults_of(SAID.format(says=says, near="back.abs() < self.reach")) == []
+
+
+def test_a_sentence_that_says_nothing_else_asks_for_order():
+    source = SAID.format(
+        says="Attention of near tokens.\n\n    Decoding is autoregressive.\n    ", near="back < self.reach"
+    )
+    assert [kind for kind, _ in faults_of(source)] == ["causal-missing"]
 
 
 def test_what_is_made_for_inference_is_not_to_be_trained():
@@ -268,6 +276,8 @@ def test_what_is_made_for_inference_is_not_to_be_trained():
     named = for_training.replace("self.three", "self.decode")
     assert [kind for kind, _ in faults_of(named)] == ["gradient-cut"]
     assert faults_of(for_decoding) == []
+    of_class = for_training.replace("(nn.Module):", '(nn.Module):\n    """For generation on a device."""')
+    assert faults_of(of_class) == []
 
 
 def test_an_image_is_as_large_as_the_constructor_is_told():

@@ -27,8 +27,8 @@ COUNTS = ("n", "m", "t")
 SIZES = ("length", "window", "image", "grid", "patch", "vocabulary")
 # what is given where nothing is known but the kind; EMPTY where a symbol is better
 PLAIN: Mapping[str, Any] = {
-    "flag": False, "bias": False, "place": 0, "layers": 2, "factor": 2, "norm_groups": 1, "number": 0.5, "none": None,
-    "text": "", "device": "cpu", "kernel": 3, "dtype": {"_expr": "torch.float32"}, "dropout": 0.0,
+    "flag": False, "bias": False, "place": 0, "token": 0, "layers": 2, "factor": 2, "norm_groups": 1, "number": 0.5,
+    "none": None, "text": "", "device": "cpu", "kernel": 3, "dtype": {"_expr": "torch.float32"}, "dropout": 0.0,
     "activation": {"_expr": "torch.nn.GELU"}, "norm": {"_expr": "torch.nn.LayerNorm"}, "module": MODULE,
 }  # fmt: skip
 

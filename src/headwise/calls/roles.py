@@ -202,6 +202,8 @@ INIT_PARTS = (
         r"pct|percent|(^|_)frac|(^|_)partial|proportion|_scalar$|_temperature$|(attn|attention|score|logit)s?_scale$",
         "number",
     ),
+    # the number of a token that is compared with others
+    (r"(^|_)(pad(ding)?|[ebs]os|sep|cls|unk|blank)_?(token|tok)?_?(id|idx|index)$", "token"),
     (r"batch", "batch"),
     (r"kernel", "kernel"),
     (r"expansion|factor|ratio|mult($|i)|reduction", "factor"),

@@ -7,7 +7,7 @@ from headwise.lazy_names import lazy_names
 # each public name, and the file that it comes from
 _HOME = {
     "ADDITIONS": "marked_operations",
-    "ATTENTIONS": "propagation", "FAILURES": "propagation", "FRESH": "propagation", "JOINS": "propagation",
+    "ATTENTIONS": "propagation", "CONVOLUTIONS": "contractions", "FAILURES": "propagation", "JOINS": "propagation",
     "LAYERS": "propagation", "LEARNED": "provenance", "MULTIPLICATIONS": "summed_products",
     "NOTHING": "attention_pattern", "SOFTMAXES": "marked_operations",
     "SUMS": "propagation", "TOTALS": "sums_over_tokens", "TRIANGLES": "propagation", "UNKNOWN": "expressions",
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from headwise.dataflow.axis_names import Row as Row
     from headwise.dataflow.axis_names import aligned as aligned
     from headwise.dataflow.axis_names import by_site as by_site
+    from headwise.dataflow.contractions import CONVOLUTIONS as CONVOLUTIONS
     from headwise.dataflow.contractions import Einsum as Einsum
     from headwise.dataflow.contractions import contraction as contraction
     from headwise.dataflow.contractions import is_constant as is_constant
@@ -82,7 +83,6 @@ if TYPE_CHECKING:
     from headwise.dataflow.product_provenance import own_tokens as own_tokens
     from headwise.dataflow.propagation import ATTENTIONS as ATTENTIONS
     from headwise.dataflow.propagation import FAILURES as FAILURES
-    from headwise.dataflow.propagation import FRESH as FRESH
     from headwise.dataflow.propagation import JOINS as JOINS
     from headwise.dataflow.propagation import LAYERS as LAYERS
     from headwise.dataflow.propagation import SUMS as SUMS

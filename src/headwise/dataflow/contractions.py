@@ -9,9 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Einsum", "contraction", "is_constant"]
+__all__ = ["CONVOLUTIONS", "Einsum", "contraction", "is_constant"]
 
 PRODUCTS = frozenset({"matmul", "bmm", "mm", "__matmul__", "mv"})
+CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d"})
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ def contraction(function: str, args: tuple[Any, ...], options: Mapping[str, Any]
         x, weight = tensors[:2]
         letters = string.ascii_letters[: x.ndim]
         return Einsum(x, weight, letters, "Z" + letters[-1], letters[:-1] + "Z")
+    if last in CONVOLUTIONS and len(tensors) >= 2 and not options and _is_pointwise(args[3:5]):
+        return _of_channels(*tensors[:2])
     if last == "einsum":
         return _einsum(operands)
     if last == "tensordot" and len(tensors) == 2:
@@ -117,6 +120,20 @@ def _tensordot(a: Tensor, b: Tensor, dims: Any) -> Einsum | None:
         right[right_axis] = left[left_axis]
     out = [letter for letter in left if letter not in right] + [letter for letter in right if letter not in left]
     return Einsum(a, b, "".join(left), "".join(right), "".join(out))
+
+
+def _is_pointwise(rest: tuple[Any, ...]) -> bool:
+    """Whether a stride and a padding, as a convolution takes them, leave each place where it is."""
+    numbers = [set(each) if isinstance(each, tuple | list) else {each} for each in rest]
+    return all(each <= {usual} for each, usual in zip(numbers, (1, 0), strict=False))
+
+
+def _of_channels(x: Tensor, weight: Tensor) -> Einsum | None:
+    """The contraction of a convolution that takes one place at a time, as those that mix heads do; None: it is none."""
+    if weight[0, 0].numel() != 1 or weight.shape[1] != x.shape[1]:
+        return None
+    letters = string.ascii_letters[: x.ndim]
+    return Einsum(x, weight.flatten(1), letters, "Z" + letters[1], f"{letters[0]}Z{letters[2:]}")
 
 
 def _product(a: Tensor, b: Tensor) -> Einsum | None:

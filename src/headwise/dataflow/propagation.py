@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow.axis_names import RECURRENT
-from headwise.dataflow.contractions import contraction
+from headwise.dataflow.contractions import CONVOLUTIONS, contraction
 from headwise.dataflow.index_maps import is_movement, of_marks
 from headwise.dataflow.kept_provenance import (
     as_complex,
@@ -45,7 +45,6 @@ COUNTS = frozenset({"sum", "count_nonzero"})
 ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProductAttention", "AdditiveAttention"})
 LAYERS = frozenset({"MultiheadAttention", "multi_head_attention_forward"})
 # every entry of their result is new: its token follows from its position alone
-FRESH = frozenset({"conv1d", "conv2d", "conv3d"})
 POOLS = frozenset({
     f"{prefix}{kind}_pool{axes}d" for prefix in ("", "adaptive_") for kind in ("avg", "max") for axes in (1, 2, 3)
 })  # fmt: skip
@@ -181,7 +180,7 @@ class ProvenanceTracker:
             return (recurrent(input_marks[0], operation.outputs[0].shape), *states)
         if last in PACKS:
             return (packed(function, input_marks[0], entry.args), *([None] * (count - 1)))
-        if last in FRESH:
+        if last in CONVOLUTIONS and not (input_marks[0] and input_marks[0].kind == "pair"):
             return (from_places(input_marks[0], operation.outputs[0].shape),)
         if last in POOLS:
             return (pooled(input_marks[0], operation.outputs[0].shape), *([None] * (count - 1)))

@@ -35,6 +35,12 @@ CAUSAL = re.compile(
     r"|因果(?:自|多头|窗口)*注意力",
     re.IGNORECASE,
 )
+# a sentence that says nothing else
+IS = re.compile(
+    r"(?:the )?(?:self-?)?(?:attention|decoding|generation|it) is (?:\w+ly |always )?(?:causal|autoregressive)[.;]?",
+    re.IGNORECASE,
+)
+SENTENCES = re.compile(r"(?<=[.;；])\s|。|\n\s*\n")
 # and what speaks of some calls or other classes only
 CONDITIONAL = re.compile(
     r"\b(?:non|not|no|nor|if|when|whether|or|either|unless|can|may|without|unlike|for|of|effects?|past and)\b|"
@@ -103,7 +109,9 @@ def _is_asked_by_config(module: nn.Module) -> bool:
 
 
 def _is_documented(run: Run) -> bool:
-    """Whether the docstring begins by saying without a condition that it looks back only, and no flag has a say."""
+    """Whether the docstring begins by saying without a condition that it looks back only, or a sentence of it says
+    nothing else, and no flag has a say.
+    """
     kind = type(run.target)
     if not isinstance(run.target, nn.Module) or is_installed(getattr(inspect.getmodule(kind), "__file__", None) or ""):
         return False
@@ -111,8 +119,9 @@ def _is_documented(run: Run) -> bool:
         return False
     if len(run.argument_marks) != 1:
         return False
-    first = re.split(r"(?<=[.;；])\s|。|\n\s*\n", inspect.cleandoc(vars(kind).get("__doc__") or ""), maxsplit=1)[0]
-    return CAUSAL.match(first) is not None and CONDITIONAL.search(first) is None
+    first, *others = SENTENCES.split(inspect.cleandoc(vars(kind).get("__doc__") or ""))
+    says_first = CAUSAL.match(first) is not None and CONDITIONAL.search(first) is None
+    return says_first or any(IS.fullmatch(" ".join(each.split())) for each in (first, *others))
 
 
 def wants_causal_of(run: Run, attention: AttentionOps) -> bool:

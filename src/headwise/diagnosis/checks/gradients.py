@@ -61,7 +61,7 @@ def gradient_cut(
 
 def is_for_inference(kind: Any) -> bool:
     """Whether the forward of a class is declared to run in inference mode, where nobody asks for gradients, or without
-    them and for decoding, by its docstring or the names of its arguments.
+    them and for decoding, by its docstring, that of the class, or the names of its arguments.
     """
     function = inspect.unwrap(getattr(kind, "forward", kind))
     node = function_node(function.__code__) if inspect.isfunction(function) else None
@@ -69,7 +69,8 @@ def is_for_inference(kind: Any) -> bool:
     if any("inference_mode" in text and "False" not in text for text in said):
         return True
     names = [] if node is None else [argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)]
-    words = "" if node is None else " ".join([ast.get_docstring(node) or "", *names])
+    docstring = (vars(kind).get("__doc__") if isinstance(kind, type) else "") or ""
+    words = "" if node is None else " ".join([ast.get_docstring(node) or "", docstring, *names])
     return DECODING.search(words) is not None and any("no_grad" in text for text in said)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from headwise.dataflow import (
-    FRESH,
+    CONVOLUTIONS,
     AttentionOps,
     MarkedOp,
     Marks,
@@ -27,7 +27,7 @@ def leaving(run: Run, attention: AttentionOps) -> str:
     """What is wrong on the way from the weighted sum to the output; "": nothing, or it is not known."""
     after = [op for op in run.seen if op.at > attention.context.at]
     for entry in after:
-        if entry.last in FRESH and (problem := _into_places(attention, entry)) is not None:
+        if entry.last in CONVOLUTIONS and (problem := _into_places(attention, entry)) is not None:
             if problem:
                 return problem
             break

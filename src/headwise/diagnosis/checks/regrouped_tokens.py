@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from headwise.dataflow import FRESH, MarkedOp, Run, attentions, chain_of, is_constant, place_of
+from headwise.dataflow import CONVOLUTIONS, MarkedOp, Run, attentions, chain_of, is_constant, place_of
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.suspects import Suspect
 
@@ -117,7 +117,7 @@ def _is_of_grid(entry: MarkedOp) -> bool:
 
 def _is_convolved(run: Run, view: MarkedOp) -> bool:
     """Whether what is viewed comes of a convolution, whose channels stand before its places."""
-    return any(entry.last in FRESH for entry in chain_of(run, view.at, view.inputs[0].number))
+    return any(entry.last in CONVOLUTIONS for entry in chain_of(run, view.at, view.inputs[0].number))
 
 
 def _mixes_channels(view: MarkedOp) -> bool:

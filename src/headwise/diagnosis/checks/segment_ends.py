@@ -24,6 +24,12 @@ FURTHER = re.compile(r"\n\s*(?:[:@]param\s+)?[`*-]*\w+[`*]*\s*[:(]")
 # of a flag at the last token, and of one at the first
 LAST = re.compile(r"\blast\b|\bended\b|\bends\b|\breset (?:after|then)\b|最后|结束", re.IGNORECASE)
 NEXT = re.compile(r"\b(?:first|begins?|starts?|opens|previous|before)\b|开始|之前|第一", re.IGNORECASE)
+# that a token closes what it stands in
+CLOSES = re.compile(
+    r"\b(?:eos|end[- ]of[- ]\w+|separators?)\b[^.;]*\b(?:last|closes?|ends)\b"
+    r"|\b(?:closed|ended|terminated) by (?:an?|the|its) (?:eos|end[- ]of|separator)",
+    re.IGNORECASE,
+)
 # fewer tokens have none before and after one
 FEWEST = 3
 
@@ -35,7 +41,7 @@ def segment_ends(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
         if value.ndim != 2 or not _marks_last(run.plan, name) or value.shape[axis] < FEWEST:
             continue
         place = value.shape[axis] // 2
-        flagged = _flagged(name, axis, place)
+        flagged = _flagged(name, axis, place, _compared_with(run, value))
         ended = rerun(more_change=flagged)
         count = _count_of(ended, name)
         if count is None or not _is_with_next(ended, place):
@@ -49,8 +55,13 @@ def segment_ends(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
 
 
 def _marks_last(plan: Plan, name: str) -> bool:
-    """Whether the words about an argument say that it marks the last token of a segment, and not the first."""
+    """Whether the words about an argument say that it marks the last token of a segment, and not the first, or those
+    about the token numbers of a target that one of these does.
+    """
     text = "\n".join(spoken(plan.target if isinstance(plan.target, type) else type(plan.target)))
+    declared = plan.call.get(name)
+    if isinstance(declared, Mapping) and "_ids" in declared and "dtype" not in declared:
+        return CLOSES.search(" ".join(text.split())) is not None
     entries = (FURTHER.split(match[1])[0] for match in re.finditer(ENTRY.format(name=re.escape(name)), text))
     return any(LAST.search(entry) and not NEXT.search(entry) for entry in entries)
 
@@ -62,14 +73,21 @@ def _token_axis(plan: Plan, name: str) -> int:
     return 0 if isinstance(axes, Sequence) and list(axes)[1:] == ["B"] else 1
 
 
-def _flagged(name: str, axis: int, place: int) -> Change:
-    """One flag in each sample."""
+def _compared_with(run: Run, tokens: Tensor) -> int:
+    """The number that token numbers are compared with; 1: none, as these are flags."""
+    numbers = [entry.args[1] for entry in run.seen if entry.name in ("==", "eq") and len(entry.args) > 1
+               and any(each is tokens for each in entry.tensors) and type(entry.args[1]) is int]  # fmt: skip
+    return numbers[0] if numbers else 1
+
+
+def _flagged(name: str, axis: int, place: int, number: int) -> Change:
+    """One flag in each sample, of a number."""
 
     def change(_: Any, options: dict[str, Any]) -> None:
         value = options.get(name)
         if isinstance(value, Tensor):
-            flags = torch.zeros_like(value)
-            flags.select(axis, place).fill_(1)
+            flags = torch.full_like(value, 0 if number else 1)
+            flags.select(axis, place).fill_(number)
             options[name] = flags
 
     return change

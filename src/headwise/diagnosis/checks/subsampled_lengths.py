@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from headwise.calls import Plan
-from headwise.dataflow import MarkedOp, Run, attentions
+from headwise.dataflow import MarkedOp, Run, attentions, find_pattern
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.mask_path import reached_by, uses
 from headwise.diagnosis.suspects import Suspect
@@ -91,6 +91,10 @@ def _differs(entry: MarkedOp) -> bool:
 
 
 def _is_attended_by(run: Run) -> bool:
-    """Whether an attention reads what was made of the lengths."""
+    """Whether an attention reads what was made of the lengths, and its keys are fewer than what came: lengths of a part
+    of the keys count that part.
+    """
     reached = reached_by(run)
-    return any(uses(entry, reached) for attention in attentions(run) for entry in (*attention.path, attention.context))
+    readers = [each for each in attentions(run) if any(uses(entry, reached) for entry in (*each.path, each.context))]
+    sights = [find_pattern(each) for each in readers]
+    return any(sight is None or sight.weights.shape[-1] < FRAMES for sight in sights)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from headwise.calls import call_role, callee, parameters
-from headwise.dataflow import ADDITIONS, FRESH, MarkedOp, Run, attentions, chain_of, find_pattern, made_from
+from headwise.dataflow import ADDITIONS, CONVOLUTIONS, MarkedOp, Run, attentions, chain_of, find_pattern, made_from
 from headwise.diagnosis.checks.head_layout import sides
 from headwise.diagnosis.checks.inputs import makings
 from headwise.diagnosis.checks.rounded_scale import says_root
@@ -44,7 +44,7 @@ def _is_convolved(run: Run, scale: Scale) -> bool:
     """Whether queries are made by a convolution, as in attention over pictures, which has no scale."""
     for side in sides(scale.attention):
         if side.name == "q":
-            return any(entry.last in FRESH for entry in chain_of(run, side.entry, side.operand))
+            return any(entry.last in CONVOLUTIONS for entry in chain_of(run, side.entry, side.operand))
     return False
 
 
