@@ -78,6 +78,15 @@ def test_a_shape_may_stand_far_from_its_name_where_it_is_called_one():
     assert next(documented_calls(captions, needed(captions, "x", "media"), []))["media"] == ["B", "S", "D"]
 
 
+def entities(own, others, mask):
+    """own: (T, B, own_dim); others: (T, B, E, other_dim); mask: (T, B, E), 1 for those that are in sight"""
+
+
+def test_what_stands_before_a_width_counts_places():
+    call = next(documented_calls(entities, needed(entities, "own", "others", "mask"), []))
+    assert (call["others"], call["_mask"]["shape"]) == (["L", "B", "S", "other_dim"], ["L", "B", "S"])
+
+
 class Triangle(nn.Module):
     def __init__(self, width, heads=3, per_head=5):
         super().__init__()

@@ -272,8 +272,10 @@ def _counted(axes: Mapping[str, Sequence[str]]) -> set[str]:
     inputs = [tuple(parts) for parts in axes.values() if len(parts) > 2]
     ends = {parts[-1] for parts in inputs}
     is_shared = len(inputs) > 1 and len(ends) == 1 and not ends & SIDES.keys()
+    wide = {parts for parts in inputs
+            if is_shared or (WIDE.search(parts[-1].lower()) and parts[-1].lower() not in SIDES)}  # fmt: skip
     last = {parts: parts[-1] for parts in map(tuple, axes.values())
-            if parts[-1].lower() in WIDTH - SIDES.keys() or (is_shared and parts in inputs)}  # fmt: skip
+            if parts[-1].lower() in WIDTH - SIDES.keys() or parts in wide}  # fmt: skip
     return {part for parts, width in last.items() for part in parts[:-1] if part != width}
 
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from headwise.calls import Plan, check_forward, whole, with_own_sizes
+from headwise.calls import Named, Plan, check_forward, whole, with_own_sizes
 from headwise.calls import find as find_call
 from headwise.errors import InputError
 from headwise.targets import describe_object, in_child
 from headwise.tracing.axis_words import axis_words
 from headwise.tracing.comment_check import compared
+from headwise.tracing.legend import told_by_attentions
 from headwise.tracing.probe_runs import ProbeResult, probed, unbuilt
 from headwise.tracing.steps import Problem, Trace
 from headwise.tracing.symbol_names import renamed
@@ -44,7 +45,13 @@ def traced(
     plan, probe = planned(target, namespace=namespace, files=files, options=options, kernels=kernels, lang=lang)
     result = as_trace(plan, probe, title=title, texts=texts, supplied=supplied, lang=lang)
     # the letters of a call that a person declared are kept
-    return result if call is not None else _worded(result, axis_words(plan))
+    if call is not None:
+        return result
+    told = told_by_attentions(result)
+    if told is result:
+        return _worded(result, axis_words(plan))
+    # comments are held to the letters that are shown
+    return replace(told, comments=compared(told))
 
 
 def _worded(trace: Trace, words: Mapping[str, str]) -> Trace:
@@ -98,10 +105,21 @@ def planned(
     plans = search.plans
     if plans and options.get("init") is None and options.get("call") is None:
         plans = (with_own_sizes(plans[0]), *plans[1:])
+    plans = plans if options.get("call") is not None else tuple(map(_counted, plans))
     plan, probe = _followed(plans, tuple(each.plan for each in search.failures), user_files, files, kernels, lang)
     if not search.plans and options.get("call") is None:
         probe = replace(probe, problems=tuple(map(_guessed, probe.problems)))
     return plan, probe
+
+
+def _counted(plan: Plan) -> Plan:
+    """The plan with a symbol for each number that an argument is given, such as how many tokens are told ahead."""
+    taken = {symbol.name for symbol in plan.symbols}
+    given = {name: value for name, value in plan.call.items()
+             if isinstance(value, str) and value not in taken and name not in taken and name.isidentifier()
+             and not name.startswith("_")}  # fmt: skip
+    counts = tuple(Named(name, "parameter", name, equals=value) for name, value in given.items())
+    return replace(plan, call={**plan.call, **{name: name for name in given}}, symbols=(*plan.symbols, *counts))
 
 
 def as_trace(

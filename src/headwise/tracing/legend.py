@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from headwise.dataflow import NamedAxis
 from headwise.tracing.steps import Problem, Step, Symbol, Trace
+from headwise.tracing.symbol_names import renamed
 from headwise.wording import say
 
-__all__ = ["MEANINGS", "called", "condition", "legend", "notices"]
+__all__ = ["MEANINGS", "called", "condition", "legend", "notices", "told_by_attentions"]
 
 # the sentence of each meaning that a symbol can have
 MEANINGS = {
@@ -38,6 +39,8 @@ MASK_MEANINGS = {
 CONDITIONS = {"cross": "trace.cross_only", "guessed": "trace.guessed"}
 WORD = re.compile(r"[A-Za-z_]\w*")
 LENGTHS = ("queries", "keys")
+# torch's own attentions, which take queries and then keys
+FUSED = ("scaled_dot_product_attention", "MultiheadAttention")
 
 
 def legend(trace: Trace, *, real: bool = False) -> list[str]:
@@ -52,18 +55,45 @@ def legend(trace: Trace, *, real: bool = False) -> list[str]:
         for axis in shape.axes
         for word in WORD.findall(axis.text)
     }
+    # and those that one of them is made of
+    used |= {word for symbol in trace.symbols if symbol.name in used for word in WORD.findall(symbol.equals)}
     symbols = [symbol for symbol in trace.symbols if symbol.name in used or not used]
     if not _tells_apart(trace):
         symbols = [replace(each, meaning="length") if each.meaning in LENGTHS else each for each in symbols]
-    return [_entry(symbol, trace.lang, real) for symbol in symbols]
+    return [_entry(symbol, _said(symbol, trace), trace.lang, real) for symbol in symbols]
+
+
+def told_by_attentions(trace: Trace) -> Trace:
+    """The trace with the length of queries and that of keys exchanged, where all of torch's own attentions say so: an
+    argument that is called as keys often are may hold the queries. Scores of the code's own may be transposed.
+    """
+    pair = _lengths(trace)
+    scored = [_scored_lengths(step, pair) for step in trace.steps if step.op in FUSED]
+    if len(pair) < len(LENGTHS) or pair in scored or pair[::-1] not in scored:
+        return trace
+    turned = renamed(trace, {pair[0]: pair[1], pair[1]: pair[0]})
+    meanings = dict(zip(pair, LENGTHS, strict=True))
+    symbols = tuple(replace(each, meaning=meanings.get(each.name, each.meaning)) for each in turned.symbols)
+    order = [symbol.name for symbol in trace.symbols]
+    return replace(turned, symbols=tuple(sorted(symbols, key=lambda each: order.index(each.name))))
 
 
 def _tells_apart(trace: Trace) -> bool:
     """Whether queries have the one length and keys the other, in an attention whose scores are seen, if any are."""
+    pair = _lengths(trace)
+    scored = [lengths for step in trace.steps if _scored(step) and (lengths := _scored_lengths(step, pair))]
+    return len(pair) > 1 and (not any(map(_scored, trace.steps)) or pair in scored)
+
+
+def _lengths(trace: Trace) -> list[str]:
+    """The symbols of the length of queries and of that of keys, as far as there are such."""
     names = {symbol.meaning: symbol.name for symbol in trace.symbols if symbol.meaning in LENGTHS}
-    scored = [[axis.text for axis in axes] for step in trace.steps if (axes := _scored(step))]
-    pair = [names[meaning] for meaning in LENGTHS if meaning in names]
-    return len(pair) > 1 and (not scored or any([axis for axis in axes if axis in pair] == pair for axes in scored))
+    return [names[meaning] for meaning in LENGTHS if meaning in names]
+
+
+def _scored_lengths(step: Step, pair: Sequence[str]) -> list[str]:
+    """The lengths along the axes of an attention's queries and keys, also of those to which others are joined."""
+    return [word for axis in _scored(step) for word in WORD.findall(axis.text) if word in pair]
 
 
 def _scored(step: Step) -> list[NamedAxis]:
@@ -71,16 +101,25 @@ def _scored(step: Step) -> list[NamedAxis]:
     shapes = [shape.axes for shape in step.inputs if len(shape.axes) > 1]
     if step.op == "softmax":
         return list(shapes[0]) if shapes else []
-    return [axes[-2] for axes in shapes[:2]] if step.op == "scaled_dot_product_attention" else []
+    return (
+        [axes[-2] for axes in shapes[:2]] if step.op in ("scaled_dot_product_attention", "MultiheadAttention") else []
+    )
 
 
-def _entry(symbol: Symbol, lang: str, real: bool) -> str:
+def _said(symbol: Symbol, trace: Trace) -> str:
+    """What the code calls a size: each parameter of the constructor that is given it."""
+    sizes = (symbol.name, symbol.equals) if symbol.equals else (symbol.name,)
+    given = [name for name, value in (trace.init or {}).items() if value in sizes]
+    return ", ".join(dict.fromkeys([symbol.said, *given] if symbol.said in given else [symbol.said]))
+
+
+def _entry(symbol: Symbol, said: str, lang: str, real: bool) -> str:
     size = f" = {symbol.size}" if real else ""
     if symbol.meaning == "parameter":
         bound = f" = {symbol.equals}" if symbol.equals else ""
-        alias = symbol.said if symbol.said != symbol.name else ""
+        alias = said if said != symbol.name else ""
         return f"{symbol.name}{bound}{size} {alias}".strip()
-    alias = f" ({symbol.said})" if symbol.said and symbol.said != symbol.name else ""
+    alias = f" ({said})" if said and said != symbol.name else ""
     if symbol.equals:
         return f"{symbol.name} = {symbol.equals}{size}{alias}"
     return f"{symbol.name}{size} {say(MEANINGS[symbol.meaning], lang=lang)}{alias}"
