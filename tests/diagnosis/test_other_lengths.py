@@ -8,8 +8,8 @@ from tests.diagnosis.written import HEAD, attend, blamed_in, found_in, marked
 MADE = "self.far = None"
 BIASED = """
 if {asked}:
-    at = torch.arange(long){made}
-    self.far = -(at[None] - at[:, None]).abs() / {share}
+    at = torch.arange(long)
+    self.far = -(at[None] - at[:, None]).abs() / {share}{made}
 w = (q @ k.mT * self.part ** -0.5 + self.far[:long, :long]).softmax(-1){mark}
 y = w @ v
 """
