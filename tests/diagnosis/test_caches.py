@@ -139,6 +139,20 @@ class SpokenOn(Topped):
     """
 
 
+class SpokenOfBlocks(Topped):
+    """All heads look back. The keys of the prompt are stored in memory blocks.
+
+    :param x: one token, of which the cache keeps what it is
+    :param past: chunks of the width
+    """
+
+
+class SpokenOfSpeech(Topped):
+    """A prompt is taken at once. Its tokens stand for words in
+    segments, of which each is a chunk of speech.
+    """
+
+
 class Strange(nn.Module):
     """Its cache is an object of a form that nothing in its file tells of."""
 
@@ -399,6 +413,11 @@ def test_a_flag_for_several_tokens_may_be_for_a_prompt_alone():
     assert [(each.kind, each.severity) for each in found.findings if "cache" in each.kind] == [
         ("cache-chunk", "warning")
     ]
+
+
+@pytest.mark.parametrize("kind", [SpokenOfBlocks, SpokenOfSpeech])
+def test_blocks_and_chunks_of_something_else_ask_for_no_chunks_of_tokens(kind):
+    assert doctor(kind).faults == ()
 
 
 def test_several_tokens_after_a_cache_are_a_fault_where_the_class_says_that_they_come():

@@ -94,16 +94,19 @@ FORECAST = (
     HEAD
     + '''
 class Attend(nn.Module):
-    """x: (B, past + horizon, width); past_lengths: (B,), how many of the first steps are real"""
-
-    def __init__(self, width=24, heads=3):
+    def __init__(self, n_head, d_model):
         super().__init__()
-        self.heads, self.qkv = heads, nn.Linear(width, 3 * width)
+        self.n_head, self.qkv = n_head, nn.Linear(d_model, 3 * d_model)
 
-    def forward(self, x, past_lengths, horizon: int):
-        past = x.shape[1] - horizon
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        gone = (torch.arange(past) >= past_lengths[:, None])[:, None].expand(-1, horizon, -1)
+    def forward(self, x, encoder_lengths, horizon: int):
+        """
+        x: B x (past + horizon) x d_model
+        encoder_lengths: B, how many of the first steps are real (the rest is padding)
+        horizon: number of steps to forecast
+        """
+        past = x.size(1) - horizon
+        q, k, v = (t.unflatten(-1, (self.n_head, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        gone = (torch.arange(past)[None] >= encoder_lengths[:, None]).unsqueeze(1).expand(-1, horizon, -1)
         late = torch.ones(horizon, horizon, dtype=torch.bool).triu(1).expand(len(x), -1, -1)
         scores = q[:, :, past:] @ k.mT * q.shape[-1] ** -0.5
         scores = scores.masked_fill(torch.cat([gone, late], 2)[:, None], float("-inf"))
@@ -181,13 +184,43 @@ def test_what_is_kept_for_later_calls_is_told_where_it_is_kept(again, kinds):
 
 
 def test_lengths_of_some_of_the_tokens_are_no_lengths_of_fewer():
-    assert blamed_in(FORECAST) == []
+    found = found_in(FORECAST)
+    assert (found.verdict, found.faults) == ("sound", ())
 
 
 @pytest.mark.parametrize(("count", "kinds"), [("ends.cumsum(1) - ends", []), ("ends.cumsum(1)", ["segment-end-moved"])])
 def test_a_token_number_that_closes_a_segment_is_one_of_it(count, kinds):
     source = PACKED.replace("{count}", count)
     assert blamed_in(source) == [each for kind in kinds for each in marked(source, kind)]
+
+
+OPENED = """Documents one after another; the eos token opens each, and only the last one may be cut off.
+"""
+PADDED = "ends = (idx == self.eos_id).long()"
+
+
+def test_a_token_number_that_opens_a_segment_is_not_one_of_the_last():
+    source = PACKED.replace("{count}", "ends.cumsum(1)")
+    closed = "Documents one after another, every one closed by the eos token, which is its last.\n"
+    assert closed in source
+    assert blamed_in(source.replace(closed, OPENED)) == []
+
+
+def test_padding_that_is_compared_first_is_not_what_closes_a_segment():
+    source = PACKED.replace("{count}", "ends.cumsum(1)").replace("eos_id, width", "pad_id, eos_id, width")
+    source = source.replace("self.eos_id, self", "self.pad_id, self.eos_id, self").replace(
+        "= eos_id,", "= pad_id, eos_id,"
+    )
+    source = source.replace(PADDED, f"pad = idx == self.pad_id\n        {PADDED}")
+    source = source.replace(".tril()[:, None]", ".tril()[:, None] & ~pad[:, None, None] | torch.eye(x.shape[1]).bool()")
+    assert blamed_in(source) == marked(source, "segment-end-moved")
+
+
+def test_a_convolution_of_several_places_is_no_step_of_each_score():
+    product = "(q @ k.mT * q.shape[-1] ** -0.5)"
+    late = ".masked_fill(torch.ones(x.shape[1], x.shape[1]).triu(1).bool(), -1e4)"
+    source = TALKING.replace("{mixed}", f"self.mix{product}{late}").replace("heads, 1)", "heads, 3, padding=1)")
+    assert found_in(source).verdict == "not examined"
 
 
 def test_a_convolution_of_one_place_mixes_the_heads():
@@ -197,3 +230,11 @@ def test_a_convolution_of_one_place_mixes_the_heads():
     assert found.examined["comparison"].startswith("scores with further terms")
     source = TALKING.replace("{mixed}", f"self.mix({product}{hidden})")
     assert [(fault.line, fault.proved) for fault in found_in(source).faults] == [(line_of(source, hidden), True)]
+
+
+def test_what_is_kept_in_another_branch_is_not_told():
+    branches = """if self.shown is not None and self.shown.shape[-1] == x.shape[1]:
+            self.hits = 1
+        else:"""
+    source = KEPT.replace("if {again}:", branches)
+    assert blamed_in(source) == marked(source, "stateful-forward")

@@ -253,6 +253,9 @@ def test_put_right_it_is_sound(case):
         "Attention of near tokens. Unlike the causal one, it looks both ways.",
         "近处的注意力，不是因果的。",
         "Attention of near tokens. Decoding is causal if a mask is given.",
+        "Attention of near tokens. Attention is rarely causal.",
+        "Attention of the encoder. The decoder attends to what it gives. Decoding is autoregressive.",
+        "Attention over regions. Text attends to them by another module. Generation is autoregressive.",
     ],
 )
 def test_a_condition_or_a_denial_asks_for_no_order(says):
@@ -276,6 +279,8 @@ def test_what_is_made_for_inference_is_not_to_be_trained():
     named = for_training.replace("self.three", "self.decode")
     assert [kind for kind, _ in faults_of(named)] == ["gradient-cut"]
     assert faults_of(for_decoding) == []
+    taught = for_training.replace("(nn.Module):", '(nn.Module):\n    """Trained with teachers, used for generation."""')
+    assert [kind for kind, _ in faults_of(taught)] == ["gradient-cut"]
     of_class = for_training.replace("(nn.Module):", '(nn.Module):\n    """For generation on a device."""')
     assert faults_of(of_class) == []
 

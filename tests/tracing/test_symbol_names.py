@@ -31,9 +31,9 @@ def test_operations_and_loops_keep_and_change_what_is_theirs():
 
 def test_sizes_in_an_expression_are_renamed_and_what_is_called_or_named_in_it_is_not():
     mask = {"argument": "L", "means": "attend", "shape": ["B", "L"]}
-    made = plain(call={"x": {"_expr": "D(torch.D, D, D=L == D)"}, "_mask": mask})
+    made = plain(call={"x": {"_expr": "D(torch.D, D, 'L', D=L == D)"}, "_mask": mask})
     call = made.renamed({"L": "T", "D": "E"}).call
-    assert call == {"x": {"_expr": "D(torch.D, E, D=T == E)"}, "_mask": {**mask, "shape": ["B", "T"]}}
+    assert call == {"x": {"_expr": "D(torch.D, E, 'L', D=T == E)"}, "_mask": {**mask, "shape": ["B", "T"]}}
 
 
 @pytest.mark.parametrize(

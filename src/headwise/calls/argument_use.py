@@ -73,10 +73,16 @@ def arguments_of(
 
 
 def _may_be_other(argument: inspect.Parameter) -> bool:
-    """Whether what is done with an argument tells more than its name; what is true or false by default is a flag."""
-    role = call_role(argument.name)
-    is_flag = isinstance(argument.default, bool) or argument.annotation in (bool, "bool")
-    return role in (*AMBIGUOUS, "mask") and not (role == "flag" and is_flag)
+    """Whether what is done with an argument tells more than its name; a number or a flag by its type stays what it is."""
+    role, kind = call_role(argument.name), argument.annotation
+    is_flag = role == "flag" and (isinstance(argument.default, bool) or kind in (bool, "bool"))
+    return (_is_ambiguous(argument.name) or role == "mask") and not is_flag and kind not in (int, "int")
+
+
+def _is_ambiguous(name: str) -> bool:
+    """Whether a name does not tell what an argument is for; that of an input stands in that of its length too."""
+    role = call_role(name)
+    return role in AMBIGUOUS or (role in ("query", "key", "value") and name.lower().endswith(("_len", "_length")))
 
 
 def role_of(argument: inspect.Parameter) -> str:
@@ -101,7 +107,7 @@ def _uses(owner: Any, function: Callable[..., Any], names: tuple[str, ...]) -> M
         name: "segments" for name in names if any(_is_used(tree, name, by_name, DEEPEST, test) for test in tests)
     }
     flags = tuple(name for name in names if call_role(name) == "flag")
-    names = tuple(name for name in names if call_role(name) in AMBIGUOUS and name not in flags)
+    names = tuple(name for name in names if _is_ambiguous(name) and name not in flags)
     numbered |= {name: "lengths" for name in names if _is_used(tree, name, by_name, DEEPEST, _ends_tokens)}
     names = tuple(name for name in names if name not in numbered)
     # of what is added up along the tokens, each tells how many came before
@@ -229,8 +235,9 @@ def _ends_tokens(tree: ast.AST, name: str) -> bool:
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             sides = (node.left, node.comparators[0])
-            below, end = sides if isinstance(node.ops[0], ast.Lt) else sides[::-1]
-            is_asked = isinstance(node.ops[0], ast.Lt | ast.Gt) and _are_places(below, places)
+            # those that are not below are asked for as well
+            below, end = sides if isinstance(node.ops[0], ast.Lt | ast.GtE) else sides[::-1]
+            is_asked = isinstance(node.ops[0], ast.Lt | ast.Gt | ast.GtE | ast.LtE) and _are_places(below, places)
             if is_asked and _laid_out(end) == name:
                 return True
     return False

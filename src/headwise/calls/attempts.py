@@ -26,7 +26,7 @@ from headwise.calls.request import Wish
 from headwise.calls.signature import EMPTY, callee, parameters, starred
 from headwise.calls.size_bindings import Mismatch
 from headwise.calls.source_hints import Reading
-from headwise.calls.symbols import EDGES, LEGEND, MORE, bases, is_closed, layout_of, named, spoken
+from headwise.calls.symbols import LEGEND, MORE, bases, is_closed, layout_of, named, spoken
 from headwise.calls.trial import Attempts
 from headwise.calls.width_repairs import mended, told_widths
 from headwise.recording import Budget
@@ -97,7 +97,6 @@ class Bench:
             ways.insert(0 if tables > 1 else len(ways), replace(roles, is_ids=True, keys_are_ids=True))
             # and an image beside words has none
             ways += [replace(roles, is_ids=False, keys_are_ids=True)] if "h" in family.layout else []
-        # an input whose size is declared is given, in self-attention too
         declared = tuple(name for name in (roles.key, roles.value) if name in self.wish.numbers.call)
         for way in ways:
             for more in extras(roles):
@@ -137,10 +136,9 @@ class Bench:
     def _are_alike(self, call: Mapping[str, Any]) -> bool:
         """Whether the keys of a call lie along axes of the queries alone; a size is none."""
         queries, keys = call.get(self.roles.query), call.get(self.roles.key)
-        if isinstance(keys, str):
-            return True
-        are_said = self.roles.key in self.wish.call and isinstance(queries, list) and isinstance(keys, list)
-        return {*keys[:-1]} <= {*queries[:-1]} if are_said and queries and keys else bool(keys == queries)
+        if self.roles.key in self.wish.call and isinstance(queries, list) and isinstance(keys, list):
+            return {*keys[:-1]} <= {*queries[:-1]}
+        return isinstance(keys, str) or bool(keys == queries)
 
     def _numbered(
         self, draft: Draft, plan: Plan, call: Mapping[str, Any], inputs: tuple[str, ...], *, is_cross: bool
@@ -208,8 +206,6 @@ class Bench:
                 symbols[name] = Named(name, "parameter", name, equals=value)
         if {"rows", "grid"} & {self.roles.rest.get(name) for name in call}:
             symbols.setdefault("L", replace(LEGEND["L"], equals="h*w"))
-        if EDGES.name in spoken(list(call.values())):
-            symbols.setdefault(EDGES.name, EDGES)
         return Plan(
             self.target,
             "cross" if is_cross else "self",

@@ -27,7 +27,7 @@ COUNTS = ("n", "m", "t")
 SIZES = ("length", "window", "image", "grid", "patch", "vocabulary")
 # what is given where nothing is known but the kind; EMPTY where a symbol is better
 PLAIN: Mapping[str, Any] = {
-    "flag": False, "bias": False, "place": 0, "token": 0, "layers": 2, "factor": 2, "norm_groups": 1, "number": 0.5,
+    "flag": False, "bias": False, "place": 0, "layers": 2, "factor": 2, "norm_groups": 1, "number": 0.5,
     "none": None, "text": "", "device": "cpu", "kernel": 3, "dtype": {"_expr": "torch.float32"}, "dropout": 0.0,
     "activation": {"_expr": "torch.nn.GELU"}, "norm": {"_expr": "torch.nn.LayerNorm"}, "module": MODULE,
 }  # fmt: skip
@@ -133,6 +133,9 @@ class _Writer:
             return "B" if self.variant.exact else self._symbol(param.name, param.name, "parameter", least=LEAST)
         if role == "text" and param.default is EMPTY and param.name in self.reading.choices:
             return self.reading.choices[param.name][0]
+        if role == "token" and param.default is EMPTY:
+            # each token has a number of its own
+            return [name for name, each in self.variant.roles.items() if each == "token"].index(param.name)
         if role in ("feed_forward", "rank") and isinstance(param.default, int) and param.default:
             return self._symbol(param.name, param.name, "parameter")
         return self._plain(param, role)

@@ -184,9 +184,8 @@ def _symbols(
     widths = {parts[-1] for parts in inputs if has_features and len(parts) > 1} - inner
     # of states and of actions, of which each has features of its own
     many = {parts[-1] for parts in inputs if len(parts) > 2} - inner
-    lengths, counted = _translated(axes, batch), _counted(axes)
+    lengths, counted, summed = _translated(axes, batch), _counted(axes), _summed(axes)
     of_heads, depths = _of_heads(axes), _depths(axes)
-    summed = {word for part in _alone(axes) if SUM.fullmatch(part) for word in WORD.findall(part)}
 
     def symbol(part: str) -> Any:
         low = part.lower()
@@ -223,8 +222,7 @@ def _symbols(
         if part not in lengths:
             lengths.append(part)
         at = lengths.index(part)
-        # no keys of their own are what is counted beside the tokens of one axis
-        return low if at >= len(("L", "S")) or (at and part in summed) else ("L", "S")[at]
+        return low if at > 1 or (at and part in summed) else ("L", "S")[at]
 
     return {name: [symbol(part) for part in parts] for name, parts in axes.items()}
 
@@ -247,10 +245,11 @@ def _of_heads(axes: Mapping[str, Sequence[str]]) -> set[str]:
     return {part for parts in axes.values() if len(parts) > len("BLD") for part in parts}
 
 
-def _alone(axes: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    """The axes of the one argument that has several; none where there are more."""
+def _summed(axes: Mapping[str, Sequence[str]]) -> set[str]:
+    """The words in sums and products that are an axis of the one argument that has several axes; none of more."""
     shapes = [parts for parts in axes.values() if len(parts) > 1]
-    return shapes[0] if len(shapes) == 1 else ()
+    parts = shapes[0] if len(shapes) == 1 else ()
+    return {word for part in parts if SUM.fullmatch(part) for word in WORD.findall(part)}
 
 
 def _depths(axes: Mapping[str, Sequence[str]]) -> set[str]:

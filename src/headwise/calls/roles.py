@@ -245,10 +245,7 @@ CALL_PARTS = (
     (r"mask_?bias|bias_?mask", "bias"),
     (r"mask|m[aá]sc|masque|掩码|遮罩|掩膜|屏蔽|(^|_)padding($|_)|(^|_)pad$", "mask"),
     (r"有效长度|长度$", "lengths"),
-    (
-        r"(valid|seq|src|keys?|hist|history)_?len|(^|_)(enc|source|text|feats?|frames?|audio|speech)_len|(^|_)len(gth)?s$",
-        "lengths",
-    ),
+    (r"(valid|seq|src|keys?|hist|history)_?len|(^|_)len(gth)?s$", "lengths"),
     (r"^(query|memory|context|encoder|target|tgt|value)_(len(gth)?|size|count)$", "limit"),
     (r"^(past|prefix|prompt)_(len(gth)?|size|steps|count)$|^(n|num)_(past|prefix|prompt)$", "count"),
     (r"cache|past|缓存", "cache"),

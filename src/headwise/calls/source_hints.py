@@ -144,7 +144,6 @@ def read(target: Any, namespace: Mapping[str, Any]) -> Reading:
     own_arguments = parameters(callee(target))
     used = [argument.name for argument in own_arguments if role_of(argument) == "mask"]
     means = meanings([tree for _, tree in sorted(trees, key=lambda each: not _is_called(each[0], target))], used)
-    # where the code tells of masks in general alone, words about an argument come before it
     means |= {name: Meaning(said) for name in used if name not in means and (said := said_meaning(target, name))}
     if str(getattr(target if isinstance(target, type) else type(target), "__module__", "")).startswith("torch.nn"):
         means = {"": Meaning("blocked")}

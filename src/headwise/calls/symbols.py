@@ -9,7 +9,6 @@ from typing import Any
 from headwise.calls.plan import Named
 
 __all__ = [
-    "EDGES",
     "FEATURES",
     "LEGEND",
     "LETTERS",
@@ -135,7 +134,7 @@ def named(init: Mapping[str, Any], call: Mapping[str, Any], symbols: Mapping[str
 
     symbols: what each name stands for where it is not as in LEGEND.
     """
-    every = {**LEGEND, **MORE, **symbols}
+    every = {**LEGEND, **MORE, EDGES.name: EDGES, **symbols}
     wanted = [
         name
         for value in (init, {k: v for k, v in call.items() if k != "_layout"})

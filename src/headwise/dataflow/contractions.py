@@ -130,7 +130,7 @@ def _is_pointwise(rest: tuple[Any, ...]) -> bool:
 
 def _of_channels(x: Tensor, weight: Tensor) -> Einsum | None:
     """The contraction of a convolution that takes one place at a time, as those that mix heads do; None: it is none."""
-    if weight[0, 0].numel() != 1 or weight.shape[1] != x.shape[1]:
+    if weight[0, 0].numel() != 1 or x.ndim != weight.ndim or weight.shape[1] != x.shape[1]:
         return None
     letters = string.ascii_letters[: x.ndim]
     return Einsum(x, weight.flatten(1), letters, "Z" + letters[1], f"{letters[0]}Z{letters[2:]}")

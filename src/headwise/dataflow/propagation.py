@@ -44,7 +44,6 @@ SUMS = frozenset({"sum", "mean", "amax", "amin", "max", "min", "logsumexp", "nor
 COUNTS = frozenset({"sum", "count_nonzero"})
 ATTENTIONS = frozenset({"scaled_dot_product_attention", "attention", "DotProductAttention", "AdditiveAttention"})
 LAYERS = frozenset({"MultiheadAttention", "multi_head_attention_forward"})
-# every entry of their result is new: its token follows from its position alone
 POOLS = frozenset({
     f"{prefix}{kind}_pool{axes}d" for prefix in ("", "adaptive_") for kind in ("avg", "max") for axes in (1, 2, 3)
 })  # fmt: skip
@@ -180,7 +179,8 @@ class ProvenanceTracker:
             return (recurrent(input_marks[0], operation.outputs[0].shape), *states)
         if last in PACKS:
             return (packed(function, input_marks[0], entry.args), *([None] * (count - 1)))
-        if last in CONVOLUTIONS and not (input_marks[0] and input_marks[0].kind == "pair"):
+        joint = entry.joint or contraction(operation.function, entry.args, entry.options)
+        if last in CONVOLUTIONS and not (joint and input_marks[0] and input_marks[0].kind == "pair"):
             return (from_places(input_marks[0], operation.outputs[0].shape),)
         if last in POOLS:
             return (pooled(input_marks[0], operation.outputs[0].shape), *([None] * (count - 1)))
@@ -189,7 +189,6 @@ class ProvenanceTracker:
         if is_movement(operation.function) or last in JOINS:
             moved = _moved(of_marks(function, operation.function), entry, inputs)
             return moved if len(moved) == count else (LOST,) * count
-        joint = entry.joint or contraction(operation.function, entry.args, entry.options)
         entry.joint = joint if joint is not None and joint.is_possible else None
         if entry.joint is not None:
             return (contracted(entry.joint, input_marks, inputs, operation.outputs[0].shape),)

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from headwise.calls import Plan
 from headwise.dataflow import MarkedOp, Run, attentions, axes_of, source_of
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.source import Span
@@ -24,6 +25,7 @@ __all__ = [
     "meets_scores",
     "paddings",
     "speaks_of_padding",
+    "token_axis",
 ]
 
 COMPARED = frozenset({"==", "!=", "eq", "ne", ">", "gt"})
@@ -57,6 +59,11 @@ class Padding:
         return tokens.movedim(1, self.axis)
 
 
+def token_axis(plan: Plan, name: str) -> int:
+    """The axis of tokens of an argument that has one of samples beside it."""
+    return 0 if axes_of(plan.call.get(name))[1:] == ["B"] else 1
+
+
 def paddings(run: Run) -> list[Padding]:
     """What the tokens of each argument are compared with, each number once: where that comes to scores, if it does."""
     names = [name for name, shape in run.plan.call.items() if isinstance(shape, Mapping) and "_ids" in shape]
@@ -76,8 +83,7 @@ def paddings(run: Run) -> list[Padding]:
             before = out.get((name, number))
             is_better = before is None or (not meets_scores(run, before.entry) and meets_scores(run, entry))
             if others.numel() and is_better and _is_padding(run, entry, name, number):
-                axis = 0 if axes_of(run.plan.call[name])[-1:] == ["B"] else 1
-                out[name, number] = Padding(name, number, int(others.min()), entry, axis)
+                out[name, number] = Padding(name, number, int(others.min()), entry, token_axis(run.plan, name))
     return list(out.values())
 
 

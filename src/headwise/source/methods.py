@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType
 
 from torch import nn
@@ -89,21 +90,29 @@ def _registered(constructor: Method, attribute: str) -> ast.expr | ast.stmt | No
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "register_buffer" and len(node.args) > 1:
             name, value = node.args[:2]
             if isinstance(name, ast.Constant) and name.value == attribute:
-                return _made(constructor.tree, value) or node
+                return _maker(constructor.tree, value, node.lineno) or node
     return None
 
 
-def _made(tree: ast.AST, value: ast.expr) -> ast.stmt | None:
-    """The last statement that makes a value; None: it is made where it stands."""
+def _maker(tree: ast.AST, value: ast.expr, end: int) -> ast.stmt | None:
+    """The last statement before a line that makes a value; None: it is made where it stands."""
     name = value.id if isinstance(value, ast.Name) else ""
-    made = _last(tree, lambda statement: _assigns(statement, name)) if name else None
-    read = {each.id for each in ast.walk(made or value) if isinstance(each, ast.Name)}
-    return _last(tree, lambda statement: _multiplied(statement) in read) or made
+    assignment = _last(tree, 0, end, lambda statement: bool(name) and _assigns(statement, name))
+    nodes = ast.walk(value if assignment is None else assignment)
+    for word in {node.id for node in nodes if isinstance(node, ast.Name)}:
+        begin = _last(tree, 0, end if assignment is None else assignment.lineno, partial(_assigns, name=word))
+        first = 0 if begin is None else begin.lineno
+        # a size that is multiplied is no part of it
+        product = _last(tree, first, end, partial(_multiplies, name=word, is_part=word != name))
+        if product is not None:
+            return product
+    return assignment
 
 
-def _last(tree: ast.AST, fits: Callable[[ast.stmt], bool]) -> ast.stmt | None:
-    """The last statement of a tree that fits."""
-    statements = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and fits(each)]
+def _last(tree: ast.AST, begin: int, end: int, fits: Callable[[ast.stmt], bool]) -> ast.stmt | None:
+    """The last statement between two lines that fits."""
+    statements = [node for node in ast.walk(tree)
+                  if isinstance(node, ast.stmt) and begin <= node.lineno < end and fits(node)]  # fmt: skip
     return max(statements, key=lambda statement: statement.lineno, default=None)
 
 
@@ -111,12 +120,13 @@ def _assigns(statement: ast.stmt, name: str) -> bool:
     return isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name
 
 
-def _multiplied(statement: ast.stmt) -> str:
-    """The name that a statement multiplies in place, whole or a part of it; "": it does no such thing."""
+def _multiplies(statement: ast.stmt, name: str, *, is_part: bool) -> bool:
+    """Whether a statement multiplies what has a name in place: a part of it, or unless that is asked for, the whole."""
     if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Mult):
-        return ""
+        return False
+    is_of_part = isinstance(statement.target, ast.Subscript)
     goal = statement.target.value if isinstance(statement.target, ast.Subscript) else statement.target
-    return goal.id if isinstance(goal, ast.Name) else ""
+    return isinstance(goal, ast.Name) and goal.id == name and (is_of_part or not is_part)
 
 
 def _is_for(node: ast.Assign | ast.AnnAssign, attribute: str) -> bool:

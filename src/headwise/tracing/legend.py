@@ -60,7 +60,7 @@ def legend(trace: Trace, *, real: bool = False) -> list[str]:
     symbols = [symbol for symbol in trace.symbols if symbol.name in used or not used]
     if not _tells_apart(trace):
         symbols = [replace(each, meaning="length") if each.meaning in LENGTHS else each for each in symbols]
-    return [_entry(symbol, _said(symbol, trace), trace.lang, real) for symbol in symbols]
+    return [_entry(symbol, _parameters(symbol, trace), trace.lang, real) for symbol in symbols]
 
 
 def told_by_attentions(trace: Trace) -> Trace:
@@ -75,7 +75,7 @@ def told_by_attentions(trace: Trace) -> Trace:
     meanings = dict(zip(pair, LENGTHS, strict=True))
     symbols = tuple(replace(each, meaning=meanings.get(each.name, each.meaning)) for each in turned.symbols)
     order = [symbol.name for symbol in trace.symbols]
-    return replace(turned, symbols=tuple(sorted(symbols, key=lambda each: order.index(each.name))))
+    return replace(turned, symbols=tuple(sorted(symbols, key=lambda symbol: order.index(symbol.name))))
 
 
 def _tells_apart(trace: Trace) -> bool:
@@ -106,20 +106,20 @@ def _scored(step: Step) -> list[NamedAxis]:
     )
 
 
-def _said(symbol: Symbol, trace: Trace) -> str:
+def _parameters(symbol: Symbol, trace: Trace) -> str:
     """What the code calls a size: each parameter of the constructor that is given it."""
     sizes = (symbol.name, symbol.equals) if symbol.equals else (symbol.name,)
-    given = [name for name, value in (trace.init or {}).items() if value in sizes]
-    return ", ".join(dict.fromkeys([symbol.said, *given] if symbol.said in given else [symbol.said]))
+    names = [name for name, value in (trace.init or {}).items() if value in sizes]
+    return ", ".join(dict.fromkeys([symbol.said, *names] if symbol.said in names else [symbol.said]))
 
 
-def _entry(symbol: Symbol, said: str, lang: str, real: bool) -> str:
+def _entry(symbol: Symbol, parameters: str, lang: str, real: bool) -> str:
     size = f" = {symbol.size}" if real else ""
     if symbol.meaning == "parameter":
         bound = f" = {symbol.equals}" if symbol.equals else ""
-        alias = said if said != symbol.name else ""
+        alias = parameters if parameters != symbol.name else ""
         return f"{symbol.name}{bound}{size} {alias}".strip()
-    alias = f" ({said})" if said and said != symbol.name else ""
+    alias = f" ({parameters})" if parameters and parameters != symbol.name else ""
     if symbol.equals:
         return f"{symbol.name} = {symbol.equals}{size}{alias}"
     return f"{symbol.name}{size} {say(MEANINGS[symbol.meaning], lang=lang)}{alias}"

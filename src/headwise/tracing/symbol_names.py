@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +15,6 @@ from headwise.wording import refusal
 __all__ = ["asked", "renamed"]
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# a name in an expression, but what is called, is of something else, or is an option
-FREE = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?!\w|\s*\(|\s*=[^=])")
 # the texts of these keys are no sizes
 KEPT = ("argument", "means", "_layout")
 INSIDE = re.compile(r"\[[^][]*\]")
@@ -79,7 +78,7 @@ class _Renamer:
 
     def __call__(self, expression: str) -> str:
         # in one pass, so that two names can be swapped
-        return FREE.sub(lambda match: self._names.get(match[0], match[0]), expression)
+        return NAME.sub(lambda match: self._names.get(match[0], match[0]), expression)
 
     def step(self, step: Step) -> Step:
         return replace(
@@ -99,10 +98,22 @@ class _Renamer:
     def plain(self, value: Any) -> Any:
         """Renamed data of --init and --call; texts that are no expressions in symbols stay."""
         if isinstance(value, Mapping):
-            return {key: each if key in KEPT else self.plain(each) for key, each in value.items()}
+            return {key: self._in_expression(part) if key == "_expr" else part if key in KEPT else self.plain(part)
+                    for key, part in value.items()}  # fmt: skip
         if isinstance(value, list):
             return [self.plain(each) for each in value]
         return self(value) if isinstance(value, str) else value
+
+    def _in_expression(self, text: str) -> str:
+        """An expression of Python in which sizes are renamed, and nothing that is called or is of something else."""
+        nodes = list(ast.walk(ast.parse(text, mode="eval")))
+        called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+        names = [node for node in nodes if isinstance(node, ast.Name) and id(node) not in called]
+        data = text.encode()
+        for node in sorted(names, key=lambda node: node.col_offset, reverse=True):
+            end = node.end_col_offset or 0
+            data = data[: node.col_offset] + self._names.get(node.id, node.id).encode() + data[end:]
+        return data.decode()
 
     def _inside(self, kernel: str) -> str:
         return INSIDE.sub(lambda match: self(match[0]), kernel)

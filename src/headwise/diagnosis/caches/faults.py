@@ -147,8 +147,8 @@ def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
     plan = decoder.plan
     windows = [symbol.name for symbol in plan.symbols if init_role(symbol.said) == "window" and not symbol.equals]
     built = parameters(plan.target) if isinstance(plan.target, type) else []
-    numbers = [each.name for each in built
-               if type(each.default) is int and each.default > WINDOW and each.name not in plan.init]  # fmt: skip
+    numbers = [parameter.name for parameter in built if type(parameter.default) is int
+               and parameter.default > WINDOW and parameter.name not in plan.init]  # fmt: skip
     ways = [replace(decoder, sizes={**decoder.sizes, **dict.fromkeys(windows, WINDOW)})] if windows else []
     ways += [replace(decoder, plan=replace(plan, init={**plan.init, name: WINDOW})) for name in numbers]
     out: list[Suspect] = []
@@ -156,7 +156,7 @@ def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
         narrow = replace(way, place=DecodingStep(), wholes={})
         before, after = decoder.whole(TOKENS), narrow.whole(TOKENS)
         pair = [each.outputs[0] for each in (before, after) if each.error is None]
-        if len(pair) < len("ab") or pair[0].shape != pair[1].shape or torch.equal(*pair):
+        if len(pair) < 2 or pair[0].shape != pair[1].shape or torch.equal(*pair):
             continue
         suspects = cache_suspects(narrow, kept(narrow), is_published=False)
         out += [suspect for suspect in suspects if suspect.proved and suspect.severity == "fault"]

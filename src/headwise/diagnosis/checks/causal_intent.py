@@ -35,11 +35,13 @@ CAUSAL = re.compile(
     r"|因果(?:自|多头|窗口)*注意力",
     re.IGNORECASE,
 )
-# a sentence that says nothing else
+# a sentence that says nothing else, and what another module may be spoken of with
 IS = re.compile(
-    r"(?:the )?(?:self-?)?(?:attention|decoding|generation|it) is (?:\w+ly |always )?(?:causal|autoregressive)[.;]?",
+    r"(?:the )?(?:self-?)?(?:attention|decoding|generation) is (?:(?:strictly|fully|purely|always) )?"
+    r"(?:causal|autoregressive)[.;]?",
     re.IGNORECASE,
 )
+OTHERS = re.compile(r"\b(?:encoder|decoder|another|other)s?\b", re.IGNORECASE)
 SENTENCES = re.compile(r"(?<=[.;；])\s|。|\n\s*\n")
 # and what speaks of some calls or other classes only
 CONDITIONAL = re.compile(
@@ -119,9 +121,11 @@ def _is_documented(run: Run) -> bool:
         return False
     if len(run.argument_marks) != 1:
         return False
-    first, *others = SENTENCES.split(inspect.cleandoc(vars(kind).get("__doc__") or ""))
+    words = inspect.cleandoc(vars(kind).get("__doc__") or "")
+    first, *others = SENTENCES.split(words)
     says_first = CAUSAL.match(first) is not None and CONDITIONAL.search(first) is None
-    return says_first or any(IS.fullmatch(" ".join(each.split())) for each in (first, *others))
+    says_alone = OTHERS.search(words) is None and any(IS.fullmatch(" ".join(each.split())) for each in others)
+    return says_first or says_alone
 
 
 def wants_causal_of(run: Run, attention: AttentionOps) -> bool:

@@ -24,6 +24,7 @@ StandIns = dict[Site, Callable[..., Any]]
 DETACHING = frozenset({"detach", "detach_", "data", "numpy", "item", "tolist"})
 # what a forward says that is made for decoding
 DECODING = re.compile(r"\b(?:inference|generation|decoding)\b|cache|past_|start_pos", re.IGNORECASE)
+TRAINED = re.compile(r"\btrain|teacher", re.IGNORECASE)
 SWITCHES = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
 
 
@@ -70,7 +71,9 @@ def is_for_inference(kind: Any) -> bool:
         return True
     names = [] if node is None else [argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)]
     docstring = (vars(kind).get("__doc__") if isinstance(kind, type) else "") or ""
-    words = "" if node is None else " ".join([ast.get_docstring(node) or "", docstring, *names])
+    words = "" if node is None else " ".join([ast.get_docstring(node) or "", *names])
+    # a class that is trained may speak of what it is used for later
+    words += "" if TRAINED.search(docstring) else f" {docstring}"
     return DECODING.search(words) is not None and any("no_grad" in text for text in said)
 
 

@@ -30,8 +30,8 @@ def parting(first: Sequence[MarkedOp | Operation], second: Sequence[MarkedOp | O
 
 
 def _stored_at(entry: MarkedOp | Operation) -> Span | None:
-    """The statement that gives what an operation makes to an attribute: where it stands, or where its helper is called,
-    or in the same branch, where it makes a part of it; None: none does.
+    """The statement that gives what an operation makes to an attribute: where it stands, where its helper is called, or
+    later in the same branch, of what is made there; None: none does.
     """
     operation = entry.operation if isinstance(entry, MarkedOp) else entry
     spans: list[Span] = [operation.span, *reversed(operation.chain)]
@@ -42,9 +42,19 @@ def _stored_at(entry: MarkedOp | Operation) -> Span | None:
             return span
     for span, code in codes[:1]:
         branch = next((node for node in code.around(code.node) if isinstance(node, ast.If)), None)
-        stored = [node for part in branch.body for node in ast.walk(part) if _stores(node)] if branch else []
+        arms = [] if branch is None else [branch.body, branch.orelse]
+        arm = next((arm for arm in arms if any(code.node in ast.walk(part) for part in arm)), [])
+        made = {name for part in arm for name in _names_of(part)}
+        later = [part for part in arm if part.lineno >= span.line and _stores(part)]
+        stored = [part for part in later if made & {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}]
         return span_like(code, stored[-1], span) if stored else None
     return None
+
+
+def _names_of(statement: ast.stmt) -> list[str]:
+    """The variables that a statement assigns."""
+    goals = statement.targets if isinstance(statement, ast.Assign) else []
+    return [node.id for goal in goals for node in ast.walk(goal) if isinstance(node, ast.Name) and node.id != "self"]
 
 
 def _stores(node: ast.AST | None) -> bool:

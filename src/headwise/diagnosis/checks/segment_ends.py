@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from headwise.calls import Plan
-from headwise.dataflow import MarkedOp, Run, attentions, find_pattern
+from headwise.dataflow import MarkedOp, Run, attentions, downstream, find_pattern
 from headwise.diagnosis.checks.head_split import spoken
+from headwise.diagnosis.padding_tokens import token_axis
 from headwise.diagnosis.patches.movements import without_own
 from headwise.diagnosis.repair import Change, Repair
 from headwise.diagnosis.suspects import Suspect
@@ -24,12 +25,14 @@ FURTHER = re.compile(r"\n\s*(?:[:@]param\s+)?[`*-]*\w+[`*]*\s*[:(]")
 # of a flag at the last token, and of one at the first
 LAST = re.compile(r"\blast\b|\bended\b|\bends\b|\breset (?:after|then)\b|最后|结束", re.IGNORECASE)
 NEXT = re.compile(r"\b(?:first|begins?|starts?|opens|previous|before)\b|开始|之前|第一", re.IGNORECASE)
-# that a token closes what it stands in
+# that a token is the last of what it stands in
 CLOSES = re.compile(
-    r"\b(?:eos|end[- ]of[- ]\w+|separators?)\b[^.;]*\b(?:last|closes?|ends)\b"
+    r"\b(?:eos|end[- ]of[- ]\w+|separators?)(?: tokens?)? (?:is|as|being) (?:the|its) last\b"
+    r"|\b(?:eos|end[- ]of[- ]\w+|separators?)(?: tokens?)? (?:closes|ends) (?:an?|the|each|every|its)\b"
     r"|\b(?:closed|ended|terminated) by (?:an?|the|its) (?:eos|end[- ]of|separator)",
     re.IGNORECASE,
 )
+SENTENCE = re.compile(r"(?<=[.;])\s+")
 # fewer tokens have none before and after one
 FEWEST = 3
 
@@ -37,11 +40,11 @@ FEWEST = 3
 def segment_ends(run: Run, rerun: Callable[..., Run]) -> list[Suspect]:
     """A running count of flags that counts the token which a flag marks to the segment after it."""
     for name, value in run.named.items():
-        axis = _token_axis(run.plan, name)
+        axis = token_axis(run.plan, name)
         if value.ndim != 2 or not _marks_last(run.plan, name) or value.shape[axis] < FEWEST:
             continue
         place = value.shape[axis] // 2
-        flagged = _flagged(name, axis, place, _compared_with(run, value))
+        flagged = _flagged(name, axis, place, _numbers(run, value))
         ended = rerun(more_change=flagged)
         count = _count_of(ended, name)
         if count is None or not _is_with_next(ended, place):
@@ -61,33 +64,33 @@ def _marks_last(plan: Plan, name: str) -> bool:
     text = "\n".join(spoken(plan.target if isinstance(plan.target, type) else type(plan.target)))
     declared = plan.call.get(name)
     if isinstance(declared, Mapping) and "_ids" in declared and "dtype" not in declared:
-        return CLOSES.search(" ".join(text.split())) is not None
+        sentences = SENTENCE.split(" ".join(text.split()))
+        return any(CLOSES.search(each) and not NEXT.search(each) for each in sentences)
     entries = (FURTHER.split(match[1])[0] for match in re.finditer(ENTRY.format(name=re.escape(name)), text))
     return any(LAST.search(entry) and not NEXT.search(entry) for entry in entries)
 
 
-def _token_axis(plan: Plan, name: str) -> int:
-    """The axis of tokens of an argument with one of samples beside it."""
-    declared = plan.call.get(name)
-    axes = declared.get("_ids", ()) if isinstance(declared, Mapping) else declared
-    return 0 if isinstance(axes, Sequence) and list(axes)[1:] == ["B"] else 1
+def _numbers(run: Run, tokens: Tensor) -> tuple[int, int]:
+    """The number that token numbers are compared with on the way to a running count, and one that is compared with
+    none; 1 and 0: they are flags.
+    """
+    compared = {entry.args[1]: entry for entry in reversed(run.seen)
+                if entry.name in ("==", "eq", "!=", "ne") and len(entry.args) > 1 and type(entry.args[1]) is int
+                and any(each is tokens for each in entry.tensors)}  # fmt: skip
+    counted = [number for number, entry in compared.items()
+               if any(later.last == "cumsum" for later in downstream(run, entry))]  # fmt: skip
+    plain = [number for number in tokens.unique().tolist() if number not in compared]
+    return (counted[0], int(plain[0])) if counted and plain else (1, 0)
 
 
-def _compared_with(run: Run, tokens: Tensor) -> int:
-    """The number that token numbers are compared with; 1: none, as these are flags."""
-    numbers = [entry.args[1] for entry in run.seen if entry.name in ("==", "eq") and len(entry.args) > 1
-               and any(each is tokens for each in entry.tensors) and type(entry.args[1]) is int]  # fmt: skip
-    return numbers[0] if numbers else 1
-
-
-def _flagged(name: str, axis: int, place: int, number: int) -> Change:
-    """One flag in each sample, of a number."""
+def _flagged(name: str, axis: int, place: int, numbers: tuple[int, int]) -> Change:
+    """One flag in each sample. numbers: of a flag, and of all other tokens."""
 
     def change(_: Any, options: dict[str, Any]) -> None:
         value = options.get(name)
         if isinstance(value, Tensor):
-            flags = torch.full_like(value, 0 if number else 1)
-            flags.select(axis, place).fill_(number)
+            flags = torch.full_like(value, numbers[1])
+            flags.select(axis, place).fill_(numbers[0])
             options[name] = flags
 
     return change

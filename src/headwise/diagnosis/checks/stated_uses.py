@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any
 
 import torch
+from torch import nn
 
 from headwise.calls import parameters
 from headwise.diagnosis.checks.head_split import spoken
@@ -17,8 +19,10 @@ __all__ = ["is_for_chunks", "is_for_halves", "may_be_empty", "trains_by_segments
 
 HALF = re.compile(r"\.half\(\)|\bfp16\b|\bfloat16\b|\bhalf[- ]precision\b|半精度")
 CHUNK = re.compile(
-    r"\bchunk(?:s|ed|wise)?\b.*\b(?:prefill|prompt|cache|token)|\b(?:prefill|prompt|cache|token)\w*\b.*\bchunk(?:s|ed)?\b"
-    r"|\bany number of new tokens\b|\bprompts?\b[^.]*\b(?:in|by) (?:\w+ )?(?:pieces|parts|blocks|segments)\b"
+    r"\bchunk(?:s|ed|wise)?\b[^,;]*\b(?:prefill|prompt|cache|token)"
+    r"|\b(?:prefill|prompt|cache|token)\w*\b[^,;]*\bchunk(?:s|ed)?\b"
+    r"|\bany number of new tokens\b"
+    r"|\bprompts?\b[^.]*\b(?:in|by) (?:(?:several|many|equal|small|a few|\d+) )?(?:pieces|parts|blocks)\b"
     r"|\bspeculative\b|\bdraft(?:ed)? tokens?\b|\b(?:several|multiple|more|many|any number of)\b[^.]*\btokens? "
     r"(?:at (?:a time|once)|per (?:step|call)|in one (?:step|call))|分段|分块预填|多个 ?token",
     re.IGNORECASE,
@@ -40,7 +44,7 @@ DENIED = re.compile(
 )
 # what ends a sentence, and a line that speaks of another thing than the one before
 END = re.compile(r"(?<=[.!?;])\s+|(?<=[。；！？])")
-ENTRY = re.compile(r"\s*(?:[-*•] |\w+(?:, *\w+)*(?: *\([^)]*\))? *:)")
+ENTRY = re.compile(r"\s*(?:[-*•] |\d+[.)] |[:@]\w+|[`*]*\w+[`*]*(?:, *\w+)*(?: *\([^)]*\))? *:)")
 
 
 def is_for_halves(target: Any) -> bool:
@@ -69,13 +73,18 @@ def _says(target: Any, use: re.Pattern[str]) -> bool:
 
 
 def _sentences(target: Any) -> Iterator[str]:
-    """The sentences at the head of a target's file, and those of its class; one may go on in the next line."""
+    """The lines at the head of a target's file and of its class, and the sentences of docstrings, which may go on in
+    the next line.
+    """
     kind = target if isinstance(target, type) else type(target)
     trees = (file_tree(each.code.co_filename) for each in constructors(kind) if not is_installed(each.code.co_filename))
-    head = next((ast.get_docstring(tree) or "" for tree in trees if tree is not None), "").splitlines()
-    paragraph: list[str] = []
-    for line in (*head, "", *spoken(kind), ""):
-        if not line.strip() or ENTRY.match(line):
-            yield from END.split(" ".join(paragraph))
-            paragraph = []
-        paragraph.append(line.strip())
+    head = next((ast.get_docstring(tree) or "" for tree in trees if tree is not None), "")
+    yield from (*head.splitlines(), *spoken(kind))
+    own = kind.__doc__ if kind.__doc__ != nn.Module.__doc__ else ""
+    for text in (head, own, *(value.__doc__ for value in vars(kind).values() if isinstance(value, FunctionType))):
+        paragraph: list[str] = []
+        for line in (*(text or "").splitlines(), ""):
+            if not line.strip() or ENTRY.match(line):
+                yield from END.split(" ".join(paragraph))
+                paragraph = []
+            paragraph.append(line.strip())
