@@ -73,7 +73,7 @@ def arguments_of(
 
 
 def _may_be_other(argument: inspect.Parameter) -> bool:
-    """Whether what is done with an argument tells more than its name; a number or a flag by its type stays what it is."""
+    """Whether what is done with an argument tells more than its name; a number or a flag by its type stays so."""
     role, kind = call_role(argument.name), argument.annotation
     is_flag = role == "flag" and (isinstance(argument.default, bool) or kind in (bool, "bool"))
     return (_is_ambiguous(argument.name) or role == "mask") and not is_flag and kind not in (int, "int")
