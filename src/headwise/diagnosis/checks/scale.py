@@ -130,7 +130,9 @@ def _home(run: Run, factor: Factor, kind: str, width: int) -> Span | None:
             return False
         return any(isclose(each, factor.value, rel_tol=NEAR) for each in (float(value), 1 / value))
 
-    return written_in(run.target, entry.span, is_it, is_number=True) or own_number(entry.span)
+    # where scores are multiplied in place of divided, the size is right
+    size = None if kind == "scale-inverted" else own_number(entry.span)
+    return written_in(run.target, entry.span, is_it, is_number=True) or size
 
 
 def _twice(scale: Scale, wanted: float) -> Factor | None:
