@@ -36,8 +36,8 @@ test: $(STAMP) ## run the tests, of the slow ones a tenth, another with each com
 full: $(STAMP) ## run all tests
 	"$(PYTHON)" -m pytest $(PROCESSES) $(PYTEST_FLAGS)
 
-quick: $(STAMP) ## run the tests that compile nothing and start no process
-	"$(PYTHON)" -m pytest --quick $(PROCESSES) $(PYTEST_FLAGS)
+quick: $(STAMP) ## run those tests that compile nothing and start no process, of the slow ones a tenth
+	"$(PYTHON)" -m pytest --quick --sample $(PROCESSES) $(PYTEST_FLAGS)
 
 check: $(STAMP) ## format, lint, types, import arrow, documents, and the tests of make test
 	"$(PYTHON)" -m ruff format --check .
