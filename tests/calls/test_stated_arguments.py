@@ -540,3 +540,22 @@ class Attend(nn.Module):
 
 def test_an_input_is_as_wide_as_a_number_that_the_class_has_by_default() -> None:
     assert found_in(BESIDE).verdict == "sound"
+
+
+class Special(nn.Module):
+    """Tokens of several kinds have numbers of their own."""
+
+    def __init__(self, words, width, eos_id, sep_id, pad_id=0, bos_id=2):
+        super().__init__()
+        assert len({eos_id, sep_id, pad_id, bos_id}) == 4
+        self.kinds, self.table = (eos_id, sep_id, pad_id, bos_id), nn.Embedding(words, width)
+
+    def forward(self, ids):
+        hidden = sum(ids == kind for kind in self.kinds).bool()[:, None]
+        x = self.table(ids)
+        return (x @ x.mT).masked_fill(hidden, -1e9).softmax(-1) @ x
+
+
+def test_required_tokens_have_numbers_that_no_other_has():
+    (plan,) = find(Special, namespace={}).plans
+    assert (plan.init["eos_id"], plan.init["sep_id"]) == (1, 3)

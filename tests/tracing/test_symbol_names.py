@@ -34,6 +34,10 @@ def test_sizes_in_an_expression_are_renamed_and_what_is_called_or_named_in_it_is
     made = plain(call={"x": {"_expr": "D(torch.D, D, 'L', D=L == D)"}, "_mask": mask})
     call = made.renamed({"L": "T", "D": "E"}).call
     assert call == {"x": {"_expr": "D(torch.D, E, 'L', D=T == E)"}, "_mask": {**mask, "shape": ["B", "T"]}}
+    bound = plain(call={"x": {"_expr": "[(lambda L: L + D)(L) for D in\n range(B)]"}}).renamed(
+        {"L": "T", "D": "E", "B": "N"}
+    )
+    assert bound.call == {"x": {"_expr": "[(lambda L: L + D)(L) for D in range(N)]"}}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 from torch import nn
@@ -97,16 +97,16 @@ class Bench:
             ways.insert(0 if tables > 1 else len(ways), replace(roles, is_ids=True, keys_are_ids=True))
             # and an image beside words has none
             ways += [replace(roles, is_ids=False, keys_are_ids=True)] if "h" in family.layout else []
+        # an input whose size is declared is given, in self-attention too
         declared = tuple(name for name in (roles.key, roles.value) if name in self.wish.numbers.call)
-        for way in ways:
-            for more in extras(roles):
-                for call in calls(
-                    self.called, way, family, self.reading,
-                    is_cross=is_cross, sizes=sizes, extras=(*more, *declared), said=self.documented.keys(),
-                ):  # fmt: skip
-                    said = self.wish.call.get(roles.query)
-                    layout = layout_of(said if isinstance(said, list) else list(family.layout))
-                    yield from self._declared(draft, {**call, **layout, **self.wish.call}, is_cross=is_cross)
+        for way, more in product(ways, extras(roles)):
+            for call in calls(
+                self.called, way, family, self.reading,
+                is_cross=is_cross, sizes=sizes, extras=(*more, *declared), said=self.documented.keys(),
+            ):  # fmt: skip
+                said = self.wish.call.get(roles.query)
+                layout = layout_of(said if isinstance(said, list) else list(family.layout))
+                yield from self._declared(draft, {**call, **layout, **self.wish.call}, is_cross=is_cross)
 
     def _declared(self, draft: Draft, call: Mapping[str, Any], *, is_cross: bool) -> Iterator[Plan]:
         """The plans of a draft and a call that can be what was declared."""

@@ -134,11 +134,17 @@ class _Writer:
         if role == "text" and param.default is EMPTY and param.name in self.reading.choices:
             return self.reading.choices[param.name][0]
         if role == "token" and param.default is EMPTY:
-            # each token has a number of its own
-            return [name for name, each in self.variant.roles.items() if each == "token"].index(param.name)
+            return self._token(param.name)
         if role in ("feed_forward", "rank") and isinstance(param.default, int) and param.default:
             return self._symbol(param.name, param.name, "parameter")
         return self._plain(param, role)
+
+    def _token(self, name: str) -> int:
+        """The number of a token, of each another, and none that one of them has by default."""
+        tokens = [token for token, role in self.variant.roles.items() if role == "token"]
+        required = [token for token in tokens if self.defaults[token] is EMPTY]
+        numbers = [number for number in range(len(tokens) + 1) if number not in map(self.defaults.get, tokens)]
+        return numbers[required.index(name)]
 
     def _half_window(self, param: inspect.Parameter) -> Any:
         """Half of a window, by which windows are shifted (arXiv:2103.14030); a size of its own where there is none."""

@@ -17,8 +17,8 @@ from headwise.source import Span
 
 __all__ = ["ADDITIONS", "LIKENED", "NEW", "SHAPED", "SOFTMAXES", "MarkedOp", "Replaced"]
 
-# the operations that normalise scores, by torch's names
 ADDITIONS = frozenset({"+", "+=", "add", "add_"})
+# the operations that normalise scores, by torch's names
 SOFTMAXES = ("softmax", "log_softmax", "softmin", "_softmax")
 # these take only the shape or dtype of another tensor
 NEW = frozenset({"new_empty", "new_zeros", "new_ones", "new_full", "empty_like", "zeros_like", "ones_like", "full_like",

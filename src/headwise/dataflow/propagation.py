@@ -179,8 +179,7 @@ class ProvenanceTracker:
             return (recurrent(input_marks[0], operation.outputs[0].shape), *states)
         if last in PACKS:
             return (packed(function, input_marks[0], entry.args), *([None] * (count - 1)))
-        joint = entry.joint or contraction(operation.function, entry.args, entry.options)
-        if last in CONVOLUTIONS and not (joint and input_marks[0] and input_marks[0].kind == "pair"):
+        if last in CONVOLUTIONS and not (input_marks[0] and input_marks[0].kind == "pair"):
             return (from_places(input_marks[0], operation.outputs[0].shape),)
         if last in POOLS:
             return (pooled(input_marks[0], operation.outputs[0].shape), *([None] * (count - 1)))
@@ -189,9 +188,13 @@ class ProvenanceTracker:
         if is_movement(operation.function) or last in JOINS:
             moved = _moved(of_marks(function, operation.function), entry, inputs)
             return moved if len(moved) == count else (LOST,) * count
+        joint = entry.joint or contraction(operation.function, entry.args, entry.options)
         entry.joint = joint if joint is not None and joint.is_possible else None
         if entry.joint is not None:
             return (contracted(entry.joint, input_marks, inputs, operation.outputs[0].shape),)
+        if last in CONVOLUTIONS:
+            # scores of several pairs are of none
+            return (LOST,) * count
         if last in COUNTS and not (inputs[0].is_floating_point() or inputs[0].is_complex()):
             # how many tokens there are is of none of them
             return (None,) * count

@@ -147,8 +147,8 @@ def weighed(run: Run, rerun: Callable[..., Run], total: TokenSum, more: StandIns
     for place in total.operands:
         answer = _answer(run, rerun, total, place, more or {})
         later = [] if answer.failure is not None else [total.total, *downstream(answer, total.product)]
-        met = [product.at for product in later
-               if product.at >= first.at and _is_one(product, total, before.get(product.at))]  # fmt: skip
+        met = [product.at for product in later if product.at >= first.at
+               and _is_one(_at(answer, product.at), total, before.get(product.at))]  # fmt: skip
         if met and not _is_one(before[met[0]], total):
             return WeighedSum(total, place, before[met[0]], reading is not None)
     return None

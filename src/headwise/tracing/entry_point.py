@@ -47,11 +47,10 @@ def traced(
     # the letters of a call that a person declared are kept
     if call is not None:
         return result
-    told = told_by_attentions(result)
-    if told is result:
-        return _worded(result, axis_words(plan))
+    worded = _worded(result, axis_words(plan))
+    told = told_by_attentions(worded)
     # comments are held to the letters that are shown
-    return replace(told, comments=compared(told))
+    return told if told is worded else replace(told, comments=compared(told))
 
 
 def _worded(trace: Trace, words: Mapping[str, str]) -> Trace:
@@ -119,7 +118,7 @@ def _counted(plan: Plan) -> Plan:
              if isinstance(value, str) and value not in taken and name not in taken and name.isidentifier()
              and not name.startswith("_")}  # fmt: skip
     counts = tuple(Named(name, "parameter", name, equals=value) for name, value in given.items())
-    return replace(plan, call={**plan.call, **{name: name for name in given}}, symbols=(*plan.symbols, *counts))
+    return replace(plan, symbols=(*plan.symbols, *counts))
 
 
 def as_trace(

@@ -101,9 +101,7 @@ def _scored(step: Step) -> list[NamedAxis]:
     shapes = [shape.axes for shape in step.inputs if len(shape.axes) > 1]
     if step.op == "softmax":
         return list(shapes[0]) if shapes else []
-    return (
-        [axes[-2] for axes in shapes[:2]] if step.op in ("scaled_dot_product_attention", "MultiheadAttention") else []
-    )
+    return [axes[-2] for axes in shapes[:2]] if step.op in FUSED else []
 
 
 def _parameters(symbol: Symbol, trace: Trace) -> str:

@@ -105,15 +105,17 @@ class _Renamer:
         return self(value) if isinstance(value, str) else value
 
     def _in_expression(self, text: str) -> str:
-        """An expression of Python in which sizes are renamed, and nothing that is called or is of something else."""
-        nodes = list(ast.walk(ast.parse(text, mode="eval")))
-        called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
-        names = [node for node in nodes if isinstance(node, ast.Name) and id(node) not in called]
-        data = text.encode()
-        for node in sorted(names, key=lambda node: node.col_offset, reverse=True):
-            end = node.end_col_offset or 0
-            data = data[: node.col_offset] + self._names.get(node.id, node.id).encode() + data[end:]
-        return data.decode()
+        """An expression of Python in which sizes are renamed, and nothing that is called or bound in it."""
+        tree = ast.parse(text, mode="eval")
+        kept = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        bound = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in kept]
+        bound |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        renamed_nodes = [node for node in names if node.id in self._names and node.id not in bound]
+        for node in renamed_nodes:
+            node.id = self._names[node.id]
+        # what has none stays as it is written
+        return ast.unparse(tree) if renamed_nodes else text
 
     def _inside(self, kernel: str) -> str:
         return INSIDE.sub(lambda match: self(match[0]), kernel)

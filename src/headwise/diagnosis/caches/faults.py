@@ -151,7 +151,6 @@ def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
                and parameter.default > WINDOW and parameter.name not in plan.init]  # fmt: skip
     ways = [replace(decoder, sizes={**decoder.sizes, **dict.fromkeys(windows, WINDOW)})] if windows else []
     ways += [replace(decoder, plan=replace(plan, init={**plan.init, name: WINDOW})) for name in numbers]
-    out: list[Suspect] = []
     for way in ways if not exam.is_published else ():
         narrow = replace(way, place=DecodingStep(), wholes={})
         before, after = decoder.whole(TOKENS), narrow.whole(TOKENS)
@@ -159,10 +158,9 @@ def _with_windows(decoder: Decoder, exam: Examination) -> list[Suspect]:
         if len(pair) < 2 or pair[0].shape != pair[1].shape or torch.equal(*pair):
             continue
         suspects = cache_suspects(narrow, kept(narrow), is_published=False)
-        out += [suspect for suspect in suspects if suspect.proved and suspect.severity == "fault"]
-        if out:
-            break
-    return out
+        if proved := [suspect for suspect in suspects if suspect.proved and suspect.severity == "fault"]:
+            return proved
+    return []
 
 
 def cache_suspects(decoder: Decoder, cache: Kept, *, is_published: bool) -> list[Suspect]:

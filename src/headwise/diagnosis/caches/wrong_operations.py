@@ -117,9 +117,7 @@ def _reaches(run: Run, entry: MarkedOp) -> str:
 def unexplained_suspects(decoder: Decoder, breach: Breach, decoded: Decoded, attention: AttentionOps) -> list[Suspect]:
     """The first operation of a step that gives another result than without a cache, or else its softmax."""
     roots = Transplants(decoder, breach.cuts).roots(decoded, breach.at, attention)
-    entry, guess = (
-        next(iter(roots), attention.softmax or attention.scores or attention.context),
-        guess_of(decoder, breach),
-    )
+    entry = next(iter(roots), attention.softmax or attention.scores or attention.context)
+    guess = guess_of(decoder, breach)
     values, error = {"how": "stepped"}, f"{breach.distance:.4g}"
     return [Suspect("cache-step-differs", entry.span, values=values, proved=not guess, evidence=error, guess=guess)]

@@ -14,6 +14,7 @@ from headwise.dataflow import AttentionOps, MarkedOp, Run, find_pattern, made_fr
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.diagnosis.checks.ignored_arguments import is_read
 from headwise.diagnosis.checks.next_tokens import lengthened, told_in_order
+from headwise.diagnosis.checks.stated_uses import sentences
 from headwise.diagnosis.checks.untaken_branches import is_asked_elsewhere, is_of_cache, is_read_elsewhere
 from headwise.diagnosis.checks.whole_models import query_and_key_sources
 from headwise.source import is_installed
@@ -42,7 +43,6 @@ IS = re.compile(
     re.IGNORECASE,
 )
 OTHERS = re.compile(r"\b(?:encoder|decoder|another|other)s?\b", re.IGNORECASE)
-SENTENCES = re.compile(r"(?<=[.;；])\s|。|\n\s*\n")
 # and what speaks of some calls or other classes only
 CONDITIONAL = re.compile(
     r"\b(?:non|not|no|nor|if|when|whether|or|either|unless|can|may|without|unlike|for|of|effects?|past and)\b|"
@@ -122,10 +122,9 @@ def _is_documented(run: Run) -> bool:
     if len(run.argument_marks) != 1:
         return False
     words = inspect.cleandoc(vars(kind).get("__doc__") or "")
-    first, *others = SENTENCES.split(words)
+    first, *others = [*sentences(words)] or [""]
     says_first = CAUSAL.match(first) is not None and CONDITIONAL.search(first) is None
-    says_alone = OTHERS.search(words) is None and any(IS.fullmatch(" ".join(each.split())) for each in others)
-    return says_first or says_alone
+    return says_first or (OTHERS.search(words) is None and any(map(IS.fullmatch, others)))
 
 
 def wants_causal_of(run: Run, attention: AttentionOps) -> bool:

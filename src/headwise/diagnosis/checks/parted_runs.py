@@ -40,15 +40,16 @@ def _stored_at(entry: MarkedOp | Operation) -> Span | None:
         around = (code.node, *code.around(code.node))
         if _stores(next((node for node in around if isinstance(node, ast.stmt)), None)):
             return span
-    for span, code in codes[:1]:
-        branch = next((node for node in code.around(code.node) if isinstance(node, ast.If)), None)
-        arms = [] if branch is None else [branch.body, branch.orelse]
-        arm = next((arm for arm in arms if any(code.node in ast.walk(part) for part in arm)), [])
-        made = {name for part in arm for name in _names_of(part)}
-        later = [part for part in arm if part.lineno >= span.line and _stores(part)]
-        stored = [part for part in later if made & {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}]
-        return span_like(code, stored[-1], span) if stored else None
-    return None
+    if not codes:
+        return None
+    span, code = codes[0]
+    branch = next((node for node in code.around(code.node) if isinstance(node, ast.If)), None)
+    arms = [] if branch is None else [branch.body, branch.orelse]
+    arm = next((arm for arm in arms if any(code.node in ast.walk(part) for part in arm)), [])
+    names = {name for part in arm for name in _names_of(part)}
+    stored = [part for part in arm if part.lineno >= span.line and _stores(part)
+              and names & {node.id for node in ast.walk(part) if isinstance(node, ast.Name)}]  # fmt: skip
+    return span_like(code, stored[-1], span) if stored else None
 
 
 def _names_of(statement: ast.stmt) -> list[str]:

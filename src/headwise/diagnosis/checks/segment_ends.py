@@ -12,6 +12,7 @@ from torch import Tensor
 from headwise.calls import Plan
 from headwise.dataflow import MarkedOp, Run, attentions, downstream, find_pattern
 from headwise.diagnosis.checks.head_split import spoken
+from headwise.diagnosis.checks.stated_uses import sentences
 from headwise.diagnosis.padding_tokens import token_axis
 from headwise.diagnosis.patches.movements import without_own
 from headwise.diagnosis.repair import Change, Repair
@@ -32,7 +33,6 @@ CLOSES = re.compile(
     r"|\b(?:closed|ended|terminated) by (?:an?|the|its) (?:eos|end[- ]of|separator)",
     re.IGNORECASE,
 )
-SENTENCE = re.compile(r"(?<=[.;])\s+")
 # fewer tokens have none before and after one
 FEWEST = 3
 
@@ -64,8 +64,7 @@ def _marks_last(plan: Plan, name: str) -> bool:
     text = "\n".join(spoken(plan.target if isinstance(plan.target, type) else type(plan.target)))
     declared = plan.call.get(name)
     if isinstance(declared, Mapping) and "_ids" in declared and "dtype" not in declared:
-        sentences = SENTENCE.split(" ".join(text.split()))
-        return any(CLOSES.search(each) and not NEXT.search(each) for each in sentences)
+        return any(CLOSES.search(sentence) and not NEXT.search(sentence) for sentence in sentences(text))
     entries = (FURTHER.split(match[1])[0] for match in re.finditer(ENTRY.format(name=re.escape(name)), text))
     return any(LAST.search(entry) and not NEXT.search(entry) for entry in entries)
 

@@ -15,7 +15,7 @@ from headwise.calls import parameters
 from headwise.diagnosis.checks.head_split import spoken
 from headwise.source import constructors, file_tree, is_installed
 
-__all__ = ["is_for_chunks", "is_for_halves", "may_be_empty", "trains_by_segments"]
+__all__ = ["is_for_chunks", "is_for_halves", "may_be_empty", "sentences", "trains_by_segments"]
 
 HALF = re.compile(r"\.half\(\)|\bfp16\b|\bfloat16\b|\bhalf[- ]precision\b|半精度")
 CHUNK = re.compile(
@@ -82,9 +82,19 @@ def _sentences(target: Any) -> Iterator[str]:
     yield from (*head.splitlines(), *spoken(kind))
     own = kind.__doc__ if kind.__doc__ != nn.Module.__doc__ else ""
     for text in (head, own, *(value.__doc__ for value in vars(kind).values() if isinstance(value, FunctionType))):
-        paragraph: list[str] = []
-        for line in (*(text or "").splitlines(), ""):
-            if not line.strip() or ENTRY.match(line):
-                yield from END.split(" ".join(paragraph))
-                paragraph = []
+        yield from sentences(text or "")
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text, which may go on in the next line; none goes on behind a blank line or in another entry.
+
+    >>> list(sentences("One goes on\\nhere. Another ends\\n\\nx: features"))
+    ['One goes on here.', 'Another ends', 'x: features']
+    """
+    paragraph: list[str] = []
+    for line in (*text.splitlines(), ""):
+        if not line.strip() or ENTRY.match(line):
+            yield from filter(None, END.split(" ".join(paragraph)))
+            paragraph = []
+        if line.strip():
             paragraph.append(line.strip())

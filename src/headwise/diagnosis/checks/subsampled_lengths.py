@@ -95,6 +95,9 @@ def _is_attended_by(run: Run) -> bool:
     of the keys count that part.
     """
     reached = reached_by(run)
-    readers = [each for each in attentions(run) if any(uses(entry, reached) for entry in (*each.path, each.context))]
-    sights = [find_pattern(each) for each in readers]
-    return any(sight is None or sight.weights.shape[-1] < FRAMES for sight in sights)
+    for attention in attentions(run):
+        if any(uses(entry, reached) for entry in (*attention.path, attention.context)):
+            sight = find_pattern(attention)
+            if sight is None or sight.weights.shape[-1] < FRAMES:
+                return True
+    return False
